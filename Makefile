@@ -1,0 +1,63 @@
+# Everything installs from hashed locks into .venv; nothing else on the machine is touched.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# The build backend comes from the lock too, so no build step resolves anything by itself.
+INSTALL_SELF := $(PIP) install --no-deps --no-build-isolation --no-index --editable .
+WORKERS ?= auto
+
+.PHONY: help demo test check format bench soak crash lock clean
+
+help: ## List the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+$(VENV)/pyvenv.cfg:
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "headgate needs Python 3.11 or newer; set PYTHON=python3.x")'
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: $(VENV)/pyvenv.cfg requirements/run.lock pyproject.toml
+	@echo "installing headgate into $(VENV) …"
+	@$(PIP) install --require-hashes --requirement requirements/run.lock
+	@$(INSTALL_SELF)
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run requirements/dev.lock
+	@echo "installing the development tools into $(VENV) …"
+	@$(PIP) install --require-hashes --requirement requirements/dev.lock
+	@touch $@
+
+demo: $(VENV)/.run ## A storm of calls on the simulated provider, with a verdict
+	@$(BIN)/headgate demo
+
+test: $(VENV)/.dev ## All tests
+	@$(BIN)/pytest -n $(WORKERS)
+
+check: $(VENV)/.dev ## Style, types, arrows
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+
+format: $(VENV)/.dev ## Format and mend what can be mended
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.dev ## Measured costs and figures, each beside its floor
+	@$(BIN)/python bench/gate.py
+	@$(BIN)/python bench/figures.py
+
+soak: $(VENV)/.dev ## Ten minutes of random storms and gate machines, each from its seed
+	@$(BIN)/python bench/soak.py
+
+crash: $(VENV)/.dev ## Kill a logging process 200 times; no line may be lost, torn in the middle or doubled
+	@HEADGATE_CRASH_ROUNDS=200 $(BIN)/pytest tests/crash -q
+
+lock: ## Pin all dependencies anew, with hashes (needs uv)
+	uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
+	  pyproject.toml requirements/build.in --output-file requirements/run.lock
+	uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
+	  pyproject.toml requirements/build.in --group dev --constraints requirements/run.lock --output-file requirements/dev.lock
+
+clean: ## Remove the virtual environment and caches
+	rm -rf $(VENV) .hypothesis .mypy_cache .ruff_cache .import_linter_cache

@@ -1,0 +1,139 @@
+"""What happened, as frozen records. Log, metrics, alerts and screens listen to these and to nothing else.
+
+No event carries a prompt, an answer's text or a key. Times are monotonic seconds; listeners stamp them.
+"""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import msgspec
+
+from headgate.core.failures import Failure
+from headgate.core.messages import Lane, Usage
+
+
+class AttemptEnded(msgspec.Struct, frozen=True, kw_only=True):
+    """One call to a provider is over; `failure` is None when it succeeded."""
+
+    request_ids: tuple[str, ...]
+    model: str
+    upstream: str
+    attempt: int
+    duration_ms: float
+    failure: Failure | None = None
+    usage: Usage | None = None
+
+
+class RetryScheduled(msgspec.Struct, frozen=True, kw_only=True):
+    """A failed attempt will be repeated on the same upstream after exactly `delay_ms`."""
+
+    request_ids: tuple[str, ...]
+    model: str
+    upstream: str
+    attempt: int
+    failure: Failure
+    delay_ms: float
+
+
+class FellBack(msgspec.Struct, frozen=True, kw_only=True):
+    """A request moved on to its model's next upstream."""
+
+    request_ids: tuple[str, ...]
+    model: str
+    upstream: str
+    next_upstream: str
+    reason: str
+
+
+class Responded(msgspec.Struct, frozen=True, kw_only=True):
+    """A request is over: answered (`error` is None) or failed. Cancelled ones are `Cancelled`."""
+
+    request_id: str
+    agent_id: str | None
+    model: str
+    upstream: str | None
+    lane: Lane
+    attempts: int
+    latency_ms: float
+    queue_ms: float
+    usage: Usage | None = None
+    error: str | None = None
+
+
+class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
+    """The caller went away; the provider's call was cancelled with it. No error."""
+
+    request_id: str
+    model: str
+
+
+class RequestRefused(msgspec.Struct, frozen=True, kw_only=True):
+    """A gate's door said no: `reason` is the error code the caller gets if no other upstream takes it."""
+
+    request_ids: tuple[str, ...]
+    model: str
+    upstream: str
+    lane: Lane
+    reason: str
+    retry_after_s: float | None = None
+
+
+class GatePaused(msgspec.Struct, frozen=True, kw_only=True):
+    """The provider asked to wait; nobody goes through this gate for `pause_s`."""
+
+    upstream: str
+    pause_s: float
+
+
+class BreakerChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """An upstream's breaker moved: `open`, `probing` or `closed`."""
+
+    upstream: str
+    state: str
+    retry_in_s: float = 0.0
+
+
+class UpstreamHeld(msgspec.Struct, frozen=True, kw_only=True):
+    """An upstream was found misconfigured (`held`), or works again. Somebody must look."""
+
+    upstream: str
+    held: bool
+    failure: Failure | None = None
+
+
+class SlotsChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """Adaptive concurrency moved an upstream's limit."""
+
+    upstream: str
+    slots: int
+
+
+class HolderPreempted(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch call was cancelled in flight to make room for an interactive one."""
+
+    upstream: str
+    request_ids: tuple[str, ...]
+
+
+class StrayAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer came for a request nobody waits for: logged, never raised."""
+
+    request_id: str
+    model: str | None = None
+
+
+Event: TypeAlias = (
+    AttemptEnded
+    | RetryScheduled
+    | FellBack
+    | Responded
+    | Cancelled
+    | RequestRefused
+    | GatePaused
+    | BreakerChanged
+    | UpstreamHeld
+    | SlotsChanged
+    | HolderPreempted
+    | StrayAnswer
+)
+Listener: TypeAlias = Callable[[Event], None]

@@ -1,0 +1,158 @@
+"""What is asked and what is answered. These records know nothing of providers, gates or HTTP."""
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from headgate.core.errors import InvalidRequest
+
+Message = Mapping[str, Any]
+
+# About a million tokens: beyond every context window. Images and other parts are not text and not counted.
+LONGEST_TEXT_CHARS: Final = 4_000_000
+LONGEST_ID_CHARS: Final = 255
+CHARS_PER_TOKEN: Final = 4
+
+
+class Lane(enum.StrEnum):
+    """Who waits for the answer: a person (`interactive`) or nobody (`batch`)."""
+
+    INTERACTIVE = "interactive"
+    BATCH = "batch"
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One chat request. `params` passes to the provider untouched (temperature, tools, max_tokens, …)."""
+
+    id: str
+    model: str
+    messages: Sequence[Message]
+    params: Mapping[str, Any] = {}
+    lane: Lane = Lane.INTERACTIVE
+    tenant: str = "local"
+    agent_id: str | None = None
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Tokens as the provider counted them; `estimated` when it did not say."""
+
+    input_tokens: int
+    output_tokens: int
+    estimated: bool = False
+
+    @property
+    def total_tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a provider answered to one request."""
+
+    content: str | None = None
+    tool_calls: Sequence[Mapping[str, Any]] = ()
+    refusal: str | None = None
+    finish_reason: str | None = None
+    usage: Usage | None = None
+
+    @property
+    def blank(self) -> bool:
+        """No content, no tool call, no refusal: the provider was paid for nothing."""
+        return not (self.tool_calls or self.refusal or (self.content and self.content.strip()))
+
+
+class Chunk(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of a streamed answer. A piece without content (role, usage, finish) commits to nothing."""
+
+    text: str = ""
+    tool_calls: Sequence[Mapping[str, Any]] = ()
+    refusal: str | None = None
+    finish_reason: str | None = None
+    usage: Usage | None = None
+
+    @property
+    def has_content(self) -> bool:
+        return bool(self.text or self.tool_calls or self.refusal)
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer with its story: which upstream gave it, after how many attempts and how long."""
+
+    request_id: str
+    model: str
+    upstream: str
+    content: str | None = None
+    tool_calls: Sequence[Mapping[str, Any]] = ()
+    refusal: str | None = None
+    finish_reason: str | None = None
+    usage: Usage
+    attempts: int = 1
+    latency_ms: float = 0.0
+    queue_ms: float = 0.0
+
+
+def check_request(request: Request) -> None:
+    """Refuse what no provider could answer, before it takes a place in any queue."""
+    _check_text("request_id", request.id)
+    _check_text("tenant", request.tenant)
+    _check_text("model", request.model)
+    _check_messages(request.messages)
+
+
+def _check_text(name: str, value: object) -> None:
+    if not isinstance(value, str) or not 0 < len(value) <= LONGEST_ID_CHARS or not value.isprintable():
+        raise InvalidRequest(f"{name} must be 1–{LONGEST_ID_CHARS} printable characters", param=name)
+
+
+def _check_messages(messages: object) -> None:
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence) or not messages:
+        raise InvalidRequest("messages must be a list with at least one message", param="messages")
+    chars = 0
+    for index, message in enumerate(messages):
+        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+            raise InvalidRequest(
+                f"messages[{index}] must be an object with a role, such as {{'role': 'user', 'content': '…'}}",
+                param=f"messages[{index}]",
+            )
+        chars += _checked_chars(message.get("content"), index)
+    if chars > LONGEST_TEXT_CHARS:
+        raise InvalidRequest(
+            f"messages hold {chars:,} characters of text; the most is {LONGEST_TEXT_CHARS:,}. Send less.",
+            param="messages",
+        )
+
+
+def _checked_chars(content: object, index: int) -> int:
+    if content is None:
+        return 0
+    if isinstance(content, str):
+        return len(content)
+    if isinstance(content, Sequence) and all(isinstance(part, Mapping) for part in content):
+        return sum(len(str(part.get("text", ""))) for part in content)
+    raise InvalidRequest(
+        f"messages[{index}].content must be text, a list of content parts, or null",
+        param=f"messages[{index}].content",
+    )
+
+
+def estimate_usage(request: Request, output_text: str = "") -> Usage:
+    """A guess from characters, for providers that do not count."""
+    return Usage(_input_tokens(request), -(-len(output_text) // CHARS_PER_TOKEN), estimated=True)
+
+
+def reserve_tokens(request: Request, expected_output: int = 256) -> int:
+    """How many tokens to reserve before the call: the prompt, and the answer's bound when there is one."""
+    bound = request.params.get("max_completion_tokens") or request.params.get("max_tokens")
+    return _input_tokens(request) + (bound if isinstance(bound, int) and bound > 0 else expected_output)
+
+
+def _input_tokens(request: Request) -> int:
+    chars = 0
+    for message in request.messages:
+        content = message.get("content")
+        if isinstance(content, str):
+            chars += len(content)
+        elif content:
+            chars += sum(len(str(part.get("text", ""))) for part in content)
+    return -(-chars // CHARS_PER_TOKEN)
