@@ -72,6 +72,7 @@ KIND_BY_CODE: Final[Mapping[str, FailureKind]] = {
     "insufficient_quota": FailureKind.MISCONFIGURED,
     "billing_not_active": FailureKind.MISCONFIGURED,
     "billing_error": FailureKind.MISCONFIGURED,
+    "billing_hard_limit_reached": FailureKind.MISCONFIGURED,
     "invalid_api_key": FailureKind.MISCONFIGURED,
     "authentication_error": FailureKind.MISCONFIGURED,
     "permission_error": FailureKind.MISCONFIGURED,
@@ -82,6 +83,13 @@ KIND_BY_CODE: Final[Mapping[str, FailureKind]] = {
     "overloaded_error": FailureKind.THROTTLED,
     "api_error": FailureKind.TRANSIENT,
     "timeout_error": FailureKind.TRANSIENT,
+    "not_found_error": FailureKind.REJECTED,
+    # Anthropic's finer codes for an account that cannot be served, sent with 400 and 429.
+    "enforced_spend_limit_reached": FailureKind.MISCONFIGURED,
+    "organization_on_hold": FailureKind.MISCONFIGURED,
+    "organization_type_not_supported": FailureKind.MISCONFIGURED,
+    "cmek_key_disabled": FailureKind.MISCONFIGURED,
+    "cmek_key_network_blocked": FailureKind.MISCONFIGURED,
     # AWS Bedrock and its SDK.
     "ThrottlingException": FailureKind.THROTTLED,
     "Throttling": FailureKind.THROTTLED,
@@ -114,7 +122,8 @@ KIND_BY_CODE: Final[Mapping[str, FailureKind]] = {
     "ServiceQuotaExceededException": FailureKind.MISCONFIGURED,
     "ValidationException": FailureKind.REJECTED,
 }
-AMBIGUOUS_CODES: Final = frozenset({"ValidationException"})
+# Bedrock says ValidationException and Anthropic not_found_error for a wrong model as well.
+AMBIGUOUS_CODES: Final = frozenset({"ValidationException", "not_found_error"})
 _TIMEOUT_CODES: Final = frozenset(
     {"ModelTimeoutException", "RequestTimeout", "RequestTimeoutException", "timeout_error"}
 )

@@ -1,0 +1,307 @@
+"""Who may go through an upstream's gate, and when. Decides only: `dispatch.gate` holds the futures.
+
+A grant needs a free slot, a pacing token, no pause and a healthy upstream at one instant; nobody holds a slot
+while waiting for pacing. `turns` says whose turn it is.
+"""
+
+import math
+from typing import Final
+
+from headgate.core.drain import ENOUGH_SAMPLES, Drain
+from headgate.core.failures import FailureKind
+from headgate.core.gate_rules import Door, GateRules, GateStatus, Refusal
+from headgate.core.health import Health
+from headgate.core.messages import Lane
+from headgate.core.pacing import Pacing
+from headgate.core.pause import Pause
+from headgate.core.ticket import Place, Ticket
+from headgate.core.turns import Turns
+
+BATCH_DEPTH_SHARE: Final = 0.75
+
+
+class Admission:
+    """The state of one gate. Slots: free + held + in transit = total, always."""
+
+    __slots__ = (
+        "_batch_holders",
+        "_batch_in_use",
+        "closed",
+        "drain",
+        "health",
+        "held",
+        "in_transit",
+        "pacing",
+        "pause",
+        "rules",
+        "slots",
+        "turns",
+    )
+
+    def __init__(self, rules: GateRules, health: Health | None = None) -> None:
+        self.rules = rules
+        self.slots = rules.slots
+        self.health = health or Health()
+        self.pacing = Pacing(rules.pacing)
+        self.pause = Pause()
+        self.drain = Drain()
+        self.turns = Turns(rules)
+        self.held = 0
+        self.in_transit = 0
+        self.closed = False
+        self._batch_in_use = 0
+        self._batch_holders: dict[Ticket, None] = {}
+        """Kept only where preemption is on."""
+
+    # ---- At the door ----------------------------------------------------------------------------
+
+    def walks_in(self, ticket: Ticket, now: float) -> bool:
+        """The path of an idle gate: nobody waits and nothing stands in the way, so the slot is held at once."""
+        if (
+            self.held + self.in_transit >= self.slots
+            or not self.health.clear
+            or self.closed
+            or self.pacing.active
+            or len(self.turns.interactive)
+            or len(self.turns.batch)
+            or not self.pause.over(now)
+        ):
+            return False
+        if ticket.lane is Lane.BATCH:
+            if self._batch_in_use >= self.slots - self.rules.reserved_slots:
+                return False
+            self._batch_in_use += 1
+            self._note_batch_holder(ticket)
+        ticket.place = Place.HOLDING
+        ticket.granted_at = now
+        self.held += 1
+        return True
+
+    def arrive(self, ticket: Ticket, now: float, *, returning: bool = False) -> Refusal | None:
+        """Let a caller in to wait, or refuse it.
+
+        One that returns (from a long wait, or preempted) goes to the head of its tenant's queue.
+        """
+        if (refusal := self._barred(ticket, now)) is not None:
+            return refusal
+        self.turns.line(ticket.lane).join(ticket, first=returning)
+        ticket.probe = self.health.enter()
+        return None
+
+    def turn_away(self, ticket: Ticket, now: float) -> Refusal | None:
+        """Asked of a newcomer that could not be granted at once: is there room to wait, and time?
+
+        Those who return are not asked: they were admitted once.
+        """
+        if (refusal := self._no_room(ticket, now)) is not None:
+            self.withdraw(ticket)
+        return refusal
+
+    def _barred(self, ticket: Ticket, now: float) -> Refusal | None:
+        if self.closed:
+            return Refusal(Door.CLOSED, None)
+        if (block := self.health.block(now)) is not None:
+            door = Door.MISCONFIGURED if block.kind is FailureKind.MISCONFIGURED else Door.UNHEALTHY
+            return Refusal(door, block.until - now)
+        if now < self.pause.until and not self._waits_out(ticket):
+            return Refusal(Door.PAUSED, self.pause.until - now)
+        return None
+
+    def _no_room(self, ticket: Ticket, now: float) -> Refusal | None:
+        # The ticket stands in its line already, so every count here includes itself.
+        depth = self.rules.depth
+        waiting = self.waiting - 1
+        batch_full = ticket.lane is Lane.BATCH and len(self.turns.batch) - 1 >= max(
+            1, int(depth * BATCH_DEPTH_SHARE)
+        )
+        if depth and (waiting >= depth or batch_full):
+            return Refusal(Door.FULL, self.drained_in_s(ticket.lane, now))
+        expected_s = self._expected_wait_s(ticket, now)
+        if now + expected_s + self.drain.hold_s > ticket.deadline:
+            return Refusal(Door.DEADLINE, self.drained_in_s(ticket.lane, now))
+        return None
+
+    def _waits_out(self, ticket: Ticket) -> bool:
+        return ticket.patient and ticket.deadline > self.pause.until
+
+    # ---- Grants ---------------------------------------------------------------------------------
+
+    def next(self, now: float) -> Ticket | None:
+        """Grant one waiter, if anybody may go now. It is in transit until it takes over."""
+        if self._free(now) <= 0:
+            return None
+        ticket = self._choose(now)
+        if ticket is None or (self.pacing.active and self.pacing.next_at(now, ticket.tokens) > now):
+            return None
+        self._grant(ticket, now)
+        return ticket
+
+    def look_again_at(self, now: float) -> float | None:
+        """When a grant may become possible without anybody leaving; None when only that can help."""
+        if self.held + self.in_transit >= self.slots or not self.waiting:
+            return None
+        if self._free(now) <= 0:
+            return self.pause.next_change_at(now, self.slots)
+        ticket = self._choose(now)
+        if ticket is not None:
+            return self.pacing.next_at(now, ticket.tokens)
+        # Free slots that batch may not have yet, all of them reserved: promotion opens one.
+        return self.turns.promotes_at() if not self._batch_in_use else None
+
+    def _choose(self, now: float) -> Ticket | None:
+        return self.turns.next(now, slots=self.slots, batch_in_use=self._batch_in_use)
+
+    def _grant(self, ticket: Ticket, now: float) -> None:
+        if len(self.turns.batch):
+            self.drain.granted_while_batch_waits(to_batch=ticket.lane is Lane.BATCH)
+        self.turns.granted(ticket, now)
+        ticket.place = Place.IN_TRANSIT
+        ticket.granted_at = now
+        self.in_transit += 1
+        if ticket.lane is Lane.BATCH:
+            self._batch_in_use += 1
+            self._note_batch_holder(ticket)
+        if self.pacing.active:
+            ticket.reservation = self.pacing.start(now, ticket.tokens)
+
+    def take_over(self, ticket: Ticket) -> None:
+        """The waiter woke up and has its slot."""
+        ticket.place = Place.HOLDING
+        self.in_transit -= 1
+        self.held += 1
+
+    def renew(self, ticket: Ticket, now: float) -> bool:
+        """A holder wants to call again: may it start now, slot in hand? Needs a pacing token like anybody."""
+        if ticket.place is not Place.HOLDING or self.health.block(now) is not None or now < self.pause.until:
+            return False
+        if self.pacing.active:
+            if self.pacing.next_at(now, ticket.tokens) > now:
+                return False
+            ticket.reservation = self.pacing.start(now, ticket.tokens)
+        ticket.probe = self.health.enter()
+        return True
+
+    # ---- Leaving --------------------------------------------------------------------------------
+
+    def withdraw(self, ticket: Ticket) -> None:
+        """A waiter gives up; it stops counting at once."""
+        self.turns.line(ticket.lane).leave(ticket)
+        self._probe_lost(ticket)
+
+    def give_back(self, ticket: Ticket, now: float) -> None:
+        """The slot is free again, whether its ticket held it or never woke up to take it."""
+        if ticket.place is Place.HOLDING:
+            self.held -= 1
+            self.drain.held(now - ticket.granted_at)
+        else:
+            self.in_transit -= 1
+            self._undo_start(ticket)
+        if ticket.lane is Lane.BATCH:
+            self._batch_in_use -= 1
+            self._batch_holders.pop(ticket, None)
+        ticket.place = Place.OUTSIDE
+        self._probe_lost(ticket)
+
+    def _undo_start(self, ticket: Ticket) -> None:
+        if ticket.reservation is not None:
+            self.pacing.undo(ticket.reservation)
+            ticket.reservation = None
+
+    def _probe_lost(self, ticket: Ticket) -> None:
+        """A probe that left without a result must not keep everybody out."""
+        if ticket.probe:
+            ticket.probe = False
+            self.health.abandon_probe()
+
+    # ---- Pause, resize, preemption ----------------------------------------------------------------
+
+    def pause_for(self, seconds: float, now: float) -> list[Ticket] | None:
+        """The provider asked to wait. Returns who leaves because of it; None when nothing changed."""
+        if not self.pause.begin(now, seconds, self.rules.longest_pause_s):
+            return None
+        leaving = [ticket for ticket in self.turns.everyone() if not self._waits_out(ticket)]
+        for ticket in leaving:
+            self.withdraw(ticket)
+        return leaving
+
+    def evict(self) -> list[Ticket]:
+        """Everybody waiting leaves: the upstream is down, held, or the gate closes."""
+        leaving = self.turns.everyone()
+        for ticket in leaving:
+            self.withdraw(ticket)
+        return leaving
+
+    def resize(self, slots: int) -> None:
+        """Change the number of slots. Fewer than are in use: they are taken in as they come back."""
+        self.slots = max(1, slots)
+
+    def victim(self) -> Ticket | None:
+        """The batch holder that should give way to a waiting interactive caller, if preemption is on.
+
+        One asleep between attempts loses nothing but its slot, so it goes first; then the call that
+        began last, which has the least to lose. A stream that has started never goes.
+        """
+        leaving = sum(ticket.preempted for ticket in self._batch_holders)
+        if self.free + leaving >= len(self.turns.interactive):
+            return None
+        candidates = [
+            ticket
+            for ticket in self._batch_holders
+            if ticket.place is Place.HOLDING
+            and not (ticket.preempted or ticket.streaming or ticket.protected)
+        ]
+        return max(candidates, key=lambda ticket: (ticket.asleep, ticket.granted_at), default=None)
+
+    def _note_batch_holder(self, ticket: Ticket) -> None:
+        if self.rules.preempt:
+            ticket.preempted = False
+            self._batch_holders[ticket] = None
+
+    # ---- Numbers ----------------------------------------------------------------------------------
+
+    @property
+    def waiting(self) -> int:
+        return len(self.turns.interactive) + len(self.turns.batch)
+
+    @property
+    def in_use(self) -> int:
+        return self.held + self.in_transit
+
+    @property
+    def free(self) -> int:
+        """Below zero while a smaller gate waits for slots to come back."""
+        return self.slots - self.held - self.in_transit
+
+    def drained_in_s(self, lane: Lane, now: float) -> float | None:
+        """How long until all who wait now have been granted: the Retry-After of a refusal."""
+        wait_s = self._wait_s(self.waiting)
+        if wait_s is None:
+            return None
+        if lane is Lane.BATCH:
+            wait_s = max(wait_s, self._wait_s(len(self.turns.batch), batch=True) or 0.0)
+        return wait_s + max(0.0, self.pause.until - now)
+
+    def status(self, now: float) -> GateStatus:
+        available = max(0, min(self._free(now), self.free))
+        room = not self.rules.depth or self.waiting < self.rules.depth or (available > 0 and not self.waiting)
+        return GateStatus(
+            rt_queue=len(self.turns.interactive),
+            be_queue=len(self.turns.batch),
+            total_slots=self.slots,
+            available_slots=available,
+            accepting=room and not self.closed and self.health.block(now) is None,
+            max_queue_depth=self.rules.depth,
+        )
+
+    def _expected_wait_s(self, ticket: Ticket, now: float) -> float:
+        """When a newcomer's turn comes, from at least five samples; -inf (never too late) before that."""
+        if self.drain.samples < ENOUGH_SAMPLES:
+            return -math.inf
+        wait_s = self._wait_s(self.turns.ahead_of(ticket), batch=ticket.lane is Lane.BATCH)
+        return (wait_s or 0.0) + max(0.0, self.pause.until - now)
+
+    def _wait_s(self, count: int, *, batch: bool = False) -> float | None:
+        return self.drain.wait_s(count, slots=self.slots, starts_per_s=self.pacing.starts_per_s, batch=batch)
+
+    def _free(self, now: float) -> int:
+        return self.pause.slots(now, self.slots) - self.held - self.in_transit

@@ -1,0 +1,73 @@
+"""What a gate is told and what it tells: its rules, its refusals, its status."""
+
+import enum
+from dataclasses import dataclass, field
+
+import msgspec
+
+from headgate.core.pacing import PacingRules
+from headgate.core.problems import Review
+
+
+class Order(enum.StrEnum):
+    """Which interactive waiter of a tenant goes first: the oldest, or the newest."""
+
+    FIFO = "fifo"
+    LIFO = "lifo"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateRules:
+    """One upstream's gate. `depth` bounds the waiters of both lanes together; 0 means no bound."""
+
+    slots: int = 8
+    reserved_slots: int = 0
+    depth: int = 20
+    promote_after_s: float = 120.0
+    hold_wait_s: float = 2.0
+    longest_pause_s: float = 300.0
+    preempt: bool = False
+    interactive_order: Order = Order.FIFO
+    pacing: PacingRules = field(default_factory=PacingRules)
+
+    def __post_init__(self) -> None:
+        review = Review()
+        review.number("slots", self.slots, least=1, most=100_000, whole=True)
+        review.number("reserved_slots", self.reserved_slots, whole=True)
+        review.number("depth", self.depth, whole=True)
+        review.number("promote_after_s", self.promote_after_s)
+        review.number("hold_wait_s", self.hold_wait_s)
+        review.number("longest_pause_s", self.longest_pause_s, above=0)
+        if not review.problems and self.reserved_slots > self.slots:
+            review.add("reserved_slots", f"must be at most slots ({self.slots}), not {self.reserved_slots}")
+        review.refuse()
+
+
+class Door(enum.Enum):
+    """Why a caller is not let in."""
+
+    FULL = "full"
+    DEADLINE = "deadline"
+    PAUSED = "paused"
+    UNHEALTHY = "unhealthy"
+    MISCONFIGURED = "misconfigured"
+    CLOSED = "closed"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A no, with the seconds after which asking again makes sense (None: nothing was measured yet)."""
+
+    door: Door
+    retry_in_s: float | None
+
+
+class GateStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The numbers of `/queue/status` for one gate."""
+
+    rt_queue: int
+    be_queue: int
+    total_slots: int
+    available_slots: int
+    accepting: bool
+    max_queue_depth: int

@@ -1,0 +1,80 @@
+"""Whose turn it is at a gate: interactive first, batch never starved, tenants taking turns.
+
+The rules, in the order they are asked:
+
+1. Batch never holds more than max(1, slots − reserved) slots; at that bound only interactive may go.
+2. While batch waits it gets at least one grant in five.
+3. A batch waiter older than `promote_after_s` goes ahead of younger interactive ones, at most every second grant.
+4. Interactive goes first. With none waiting, batch goes while it leaves the reserved slots alone; rules 2 and 3
+   pass over the reservation.
+"""
+
+from typing import Final
+
+from headgate.core.gate_rules import GateRules, Order
+from headgate.core.messages import Lane
+from headgate.core.ticket import Ticket
+from headgate.core.waiting import Line
+
+BATCH_TURN: Final = 5
+
+
+class Turns:
+    """The two lines of a gate, and what is remembered of the last grants."""
+
+    __slots__ = ("_grants_without_batch", "_last_was_promotion", "_rules", "batch", "interactive")
+
+    def __init__(self, rules: GateRules) -> None:
+        self._rules = rules
+        self.interactive = Line(newest_first=rules.interactive_order is Order.LIFO)
+        self.batch = Line()
+        self._grants_without_batch = 0
+        self._last_was_promotion = False
+
+    def line(self, lane: Lane) -> Line:
+        return self.batch if lane is Lane.BATCH else self.interactive
+
+    def next(self, now: float, *, slots: int, batch_in_use: int) -> Ticket | None:
+        """Who goes next if a slot is free; None when nobody who waits may have it."""
+        interactive = self.interactive.head()
+        batch = self.batch.head()
+        unreserved = slots - self._rules.reserved_slots
+        if batch is None or batch_in_use >= max(1, unreserved):
+            return interactive
+        if self._grants_without_batch >= BATCH_TURN - 1:
+            return self._promoted(now) or batch
+        if interactive is None:
+            return batch if batch_in_use < unreserved else self._promoted(now)
+        promoted = None if self._last_was_promotion else self._promoted(now)
+        return promoted if promoted is not None and promoted.since < interactive.since else interactive
+
+    def granted(self, ticket: Ticket, now: float) -> None:
+        """Take it out of its line and remember the grant."""
+        to_batch = ticket.lane is Lane.BATCH
+        interactive_waits = len(self.interactive) > 0
+        if to_batch:
+            self._grants_without_batch = 0
+            ticket.protected = interactive_waits
+        elif len(self.batch):
+            self._grants_without_batch += 1
+        self._last_was_promotion = to_batch and interactive_waits and ticket is self._promoted(now)
+        self.line(ticket.lane).take(ticket)
+
+    def promotes_at(self) -> float | None:
+        """When the oldest batch waiter is promoted."""
+        oldest = self.batch.oldest()
+        return None if oldest is None else oldest.since + self._rules.promote_after_s
+
+    def ahead_of(self, ticket: Ticket) -> int:
+        """About how many grants come before a newcomer's, its own included; for batch only batch's."""
+        if ticket.lane is Lane.BATCH:
+            return self.batch.ahead_of(ticket.tenant)
+        ahead = self.interactive.ahead_of(ticket.tenant)
+        return ahead + (ahead // (BATCH_TURN - 1) if len(self.batch) else 0)
+
+    def everyone(self) -> list[Ticket]:
+        return self.interactive.everyone() + self.batch.everyone()
+
+    def _promoted(self, now: float) -> Ticket | None:
+        oldest = self.batch.oldest()
+        return oldest if oldest is not None and now >= oldest.since + self._rules.promote_after_s else None

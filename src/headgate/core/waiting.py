@@ -1,0 +1,83 @@
+"""One lane's line of waiting tickets: tenants take turns, cancelled waiters leave at once."""
+
+import heapq
+from collections import OrderedDict
+
+from headgate.core.ticket import Place, Ticket
+
+
+class Line:
+    """Every operation is O(log n) or better. `newest_first` turns each tenant's queue around."""
+
+    __slots__ = ("_ages", "_length", "_newest_first", "_next_order", "_tenants")
+
+    def __init__(self, *, newest_first: bool = False) -> None:
+        self._newest_first = newest_first
+        # Ordered dictionaries are linked lists: both ends and any member come out in O(1). A plain dict
+        # would search through the holes that leaving waiters make.
+        self._tenants: OrderedDict[str, OrderedDict[int, Ticket]] = OrderedDict()
+        self._ages: list[tuple[float, int, Ticket]] = []
+        self._length = 0
+        self._next_order = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def join(self, ticket: Ticket, *, first: bool = False) -> None:
+        """Wait; `first` goes to the head of the own tenant's queue (a caller that comes back)."""
+        self._next_order += 1
+        ticket.order = self._next_order
+        ticket.place = Place.WAITING
+        queue = self._tenants.setdefault(ticket.tenant, OrderedDict())
+        queue[ticket.order] = ticket
+        if first and not self._newest_first:
+            queue.move_to_end(ticket.order, last=False)
+        self._length += 1
+        heapq.heappush(self._ages, (ticket.since, ticket.order, ticket))
+
+    def leave(self, ticket: Ticket) -> None:
+        queue = self._tenants[ticket.tenant]
+        del queue[ticket.order]
+        if not queue:
+            del self._tenants[ticket.tenant]
+        self._length -= 1
+        ticket.place = Place.OUTSIDE
+        if len(self._ages) > 2 * self._length + 64:
+            self._ages = [entry for entry in self._ages if self._waits(entry)]
+            heapq.heapify(self._ages)
+
+    def take(self, ticket: Ticket) -> None:
+        """Leave because it is granted: the next turn is another tenant's."""
+        self.leave(ticket)
+        if ticket.tenant in self._tenants:
+            self._tenants.move_to_end(ticket.tenant)
+
+    def head(self) -> Ticket | None:
+        """Whose turn it is."""
+        if not self._length:
+            return None
+        queue = next(iter(self._tenants.values()))
+        return queue[next(reversed(queue) if self._newest_first else iter(queue))]
+
+    def oldest(self) -> Ticket | None:
+        while self._ages:
+            if self._waits(self._ages[0]):
+                return self._ages[0][2]
+            heapq.heappop(self._ages)
+        return None
+
+    def ahead_of(self, tenant: str) -> int:
+        """About how many are served before a newcomer of this tenant."""
+        if self._newest_first:
+            return 0
+        own = len(self._tenants.get(tenant, ()))
+        others = len(self._tenants) - (1 if own else 0)
+        return min(self._length, own + (own + 1) * others)
+
+    def everyone(self) -> list[Ticket]:
+        return [ticket for queue in self._tenants.values() for ticket in queue.values()]
+
+    @staticmethod
+    def _waits(entry: tuple[float, int, Ticket]) -> bool:
+        _, order, ticket = entry
+        return ticket.place is Place.WAITING and ticket.order == order

@@ -1,0 +1,1 @@
+"""One request, now: gate, attempts, streams, micro-batches."""

@@ -1,0 +1,60 @@
+"""One call on its way: what it needs from a gate, and what it has been through so far."""
+
+from headgate.core.messages import Lane, Request, reserve_tokens
+from headgate.core.retry import RetryPolicy
+
+
+class Call:
+    """The envelope of one or more requests that travel together. One deadline over everything."""
+
+    __slots__ = (
+        "attempts",
+        "deadline",
+        "lane",
+        "model",
+        "policy",
+        "queue_s",
+        "request_ids",
+        "started_at",
+        "tenant",
+        "tokens",
+    )
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        request_ids: tuple[str, ...],
+        started_at: float,
+        deadline: float,
+        lane: Lane = Lane.INTERACTIVE,
+        tenant: str = "local",
+        tokens: int = 0,
+        policy: RetryPolicy | None = None,
+    ) -> None:
+        self.model = model
+        self.request_ids = request_ids
+        self.started_at = started_at
+        self.deadline = deadline
+        self.lane = lane
+        self.tenant = tenant
+        self.tokens = tokens
+        self.policy = policy
+        """Overrides the model's own policy; a job's calls are single attempts."""
+        self.attempts = 0
+        self.queue_s = 0.0
+
+    @classmethod
+    def of(
+        cls, request: Request, *, started_at: float, deadline: float, policy: RetryPolicy | None = None
+    ) -> "Call":
+        return cls(
+            model=request.model,
+            request_ids=(request.id,),
+            started_at=started_at,
+            deadline=deadline,
+            lane=request.lane,
+            tenant=request.tenant,
+            tokens=reserve_tokens(request),
+            policy=policy,
+        )

@@ -1,0 +1,268 @@
+"""Takes one call through its model's upstreams: door, grant, attempts, waits, fallbacks, one deadline.
+
+The dispatcher is the only owner of retries for a direct call. It knows gates and failures; it knows nothing of
+wire formats, HTTP or what is inside a message.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from headgate.core import events
+from headgate.core.errors import DeadlineExceeded, HeadgateError, Preempted
+from headgate.core.failures import FailureKind
+from headgate.core.ports.clock import Chance, Clock
+from headgate.core.retry import GiveUp, Wait
+from headgate.core.ticket import Ticket
+from headgate.dispatch.call import Call
+from headgate.dispatch.routes import Route, Routes
+from headgate.dispatch.setback import Setback, from_failure, from_refusal, soonest
+from headgate.dispatch.upstream import Emit, Failed, Upstream
+from headgate.dispatch.work import Work
+
+logger = logging.getLogger("headgate")
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Served(Generic[T]):
+    """A result, with the slot it came through still held: whoever gets this must `release` it."""
+
+    result: T
+    upstream: Upstream
+    ticket: Ticket
+
+    def release(self) -> None:
+        self.upstream.gate.leave(self.ticket)
+
+
+Inside = Callable[[Upstream, Ticket, bool], Awaitable[Served[T] | Setback]]
+"""What to do once through the gate: (upstream, ticket, is this the last upstream)."""
+
+
+class Dispatcher:
+    """One request, now."""
+
+    def __init__(self, routes: Routes, *, clock: Clock, chance: Chance, emit: Emit) -> None:
+        self.routes = routes
+        self.clock = clock
+        self.emit = emit
+        self._chance = chance
+
+    async def run(self, call: Call, work: Work[T]) -> Served[T]:
+        """Serve a call before its deadline, or raise the error its caller shall see."""
+
+        async def attempts(upstream: Upstream, ticket: Ticket, last: bool) -> Served[T] | Setback:
+            return await self._attempts(call, work, upstream, ticket, last=last)
+
+        return await self._in_time(call, attempts)
+
+    async def acquire(self, call: Call) -> Served[None]:
+        """A slot of the first upstream that takes the call, with nothing sent yet."""
+
+        async def nothing(upstream: Upstream, ticket: Ticket, last: bool) -> Served[None] | Setback:  # noqa: ARG001
+            return Served(None, upstream, ticket)
+
+        return await self._in_time(call, nothing)
+
+    async def _in_time(self, call: Call, inside: Inside[T]) -> Served[T]:
+        route = self.routes.find(call.model)
+        scope = asyncio.timeout_at(call.deadline)
+        try:
+            async with scope:
+                return await self._travel(call, route, inside)
+        except TimeoutError as error:
+            if not scope.expired():
+                raise
+            raise deadline_passed(call, self.clock.now()) from error
+
+    async def _travel(self, call: Call, route: Route, inside: Inside[T]) -> Served[T]:
+        upstreams = route.in_order()
+        setbacks: list[Setback] = []
+        for position, upstream in enumerate(upstreams, start=1):
+            following = upstreams[position] if position < len(upstreams) else None
+            outcome = await self._visit(call, upstream, inside, last=following is None)
+            if isinstance(outcome, Served):
+                return outcome
+            setbacks.append(outcome)
+            if following is None or not outcome.moves_on:
+                break
+            self.emit(
+                events.FellBack(
+                    request_ids=call.request_ids,
+                    model=call.model,
+                    upstream=upstream.name,
+                    next_upstream=following.name,
+                    reason=outcome.reason,
+                )
+            )
+        raise soonest(setbacks) if setbacks[-1].moves_on else setbacks[-1].error
+
+    async def _visit(
+        self, call: Call, upstream: Upstream, inside: Inside[T], *, last: bool
+    ) -> Served[T] | Setback:
+        """One upstream: wait at its gate, then attempt until served or told to go."""
+        ticket = Ticket(
+            since=call.started_at,
+            lane=call.lane,
+            tenant=call.tenant,
+            deadline=call.deadline,
+            tokens=call.tokens,
+            patient=last,
+            request_ids=call.request_ids,
+        )
+        try:
+            await self._enter(call, upstream, ticket)
+            return await inside(upstream, ticket, last)
+        except _RefusedAtGate as refused:
+            return from_refusal(refused.error, spill=upstream.spill)
+
+    async def _enter(
+        self, call: Call, upstream: Upstream, ticket: Ticket, *, returning: bool = False
+    ) -> None:
+        asked_at = self.clock.now()
+        try:
+            await upstream.gate.enter(ticket, returning=returning)
+        except HeadgateError as error:
+            self._refused(call, upstream, error)
+            raise _RefusedAtGate(error) from None
+        finally:
+            call.queue_s += self.clock.now() - asked_at
+
+    async def _attempts(
+        self, call: Call, work: Work[T], upstream: Upstream, ticket: Ticket, *, last: bool
+    ) -> Served[T] | Setback:
+        number, paid = 0, 0.0
+        keep = False
+        try:
+            while True:
+                number += 1
+                try:
+                    result = await upstream.attempt(ticket, call, work, number)
+                except Preempted:
+                    # Not its fault: uncounted, and back at the head of its turn.
+                    number -= 1
+                    await self._give_way(call, upstream, ticket)
+                    continue
+                if not isinstance(result, Failed):
+                    self._reward(upstream, number, paid)
+                    paid, keep = 0.0, True
+                    return Served(result, upstream, ticket)
+                paid = 0.0
+                decision = self.decide(call, upstream, result, number, last=last)
+                if isinstance(decision, Setback):
+                    return decision
+                wait_s, paid = decision
+                await self._wait(call, upstream, ticket, result, number, wait_s)
+        finally:
+            # A retry that was paid for but never came to its end (cancelled, refused) costs nothing.
+            upstream.budget.give_back(paid)
+            if not keep:
+                upstream.gate.leave(ticket)
+
+    def decide(
+        self, call: Call, upstream: Upstream, failed: Failed, number: int, *, last: bool
+    ) -> tuple[float, float] | Setback:
+        """After a failed attempt: how long to wait and what that cost, or why this upstream is done with."""
+        decision = self._asked(call, upstream, failed, number)
+        failure = failed.failure
+        if failure.kind is FailureKind.THROTTLED:
+            # One wait for everybody: the provider's own, else the one just drawn.
+            drawn_s = decision.seconds if isinstance(decision, Wait) else upstream.policy.first_wait_s
+            upstream.throttled(failure.retry_after_s if failure.retry_after_s is not None else drawn_s)
+        if isinstance(decision, GiveUp):
+            return self._setback(upstream, failed, number, decision.reason, expired=decision.expired)
+        if not last and (failure.timed_out or failure.kind is FailureKind.THROTTLED):
+            return self._setback(upstream, failed, number, "the next upstream is tried at once")
+        if upstream.blocked():
+            return self._setback(upstream, failed, number, "it keeps failing and is left alone for a while")
+        cost = upstream.budget.take(failure.kind)
+        if cost is None:
+            return self._setback(upstream, failed, number, "its retry budget is used up")
+        return decision.seconds, cost
+
+    def _asked(self, call: Call, upstream: Upstream, failed: Failed, number: int) -> Wait | GiveUp:
+        policy = call.policy or upstream.policy
+        try:
+            return policy.decide(
+                failed.failure,
+                attempt=number,
+                remaining_s=call.deadline - self.clock.now(),
+                chance=self._chance(),
+            )
+        except Exception:
+            # A policy may be the user's own. If it breaks, the provider's error goes out, unrepeated.
+            logger.exception("the retry policy of %s raised; the call is not retried", upstream.name)
+            return GiveUp("the retry policy itself failed")
+
+    async def _wait(
+        self, call: Call, upstream: Upstream, ticket: Ticket, failed: Failed, number: int, wait_s: float
+    ) -> None:
+        """Sleep exactly as long as is logged: short waits with the slot in hand, long ones without it."""
+        self.announce(call, upstream, failed, number, wait_s)
+        if wait_s > upstream.gate.rules.hold_wait_s:
+            upstream.gate.leave(ticket)
+        if wait_s > 0:
+            ticket.asleep = True
+            try:
+                await self.clock.sleep(wait_s)
+            finally:
+                ticket.asleep = False
+        if not upstream.gate.renew(ticket):
+            await self._give_way(call, upstream, ticket)
+
+    def announce(self, call: Call, upstream: Upstream, failed: Failed, number: int, wait_s: float) -> None:
+        self.emit(
+            events.RetryScheduled(
+                request_ids=call.request_ids,
+                model=call.model,
+                upstream=upstream.name,
+                attempt=number,
+                failure=failed.failure,
+                delay_ms=wait_s * 1000,
+            )
+        )
+
+    async def _give_way(self, call: Call, upstream: Upstream, ticket: Ticket) -> None:
+        upstream.gate.leave(ticket)
+        await self._enter(call, upstream, ticket, returning=True)
+
+    def _reward(self, upstream: Upstream, number: int, paid: float) -> None:
+        if number == 1:
+            upstream.budget.first_try_succeeded()
+        else:
+            upstream.budget.give_back(paid)
+
+    def _setback(
+        self, upstream: Upstream, failed: Failed, number: int, why: str, *, expired: bool = False
+    ) -> Setback:
+        return from_failure(failed, upstream=upstream.name, attempts=number, why=why, expired=expired)
+
+    def _refused(self, call: Call, upstream: Upstream, error: HeadgateError) -> None:
+        self.emit(
+            events.RequestRefused(
+                request_ids=call.request_ids,
+                model=call.model,
+                upstream=upstream.name,
+                lane=call.lane,
+                reason=error.code,
+                retry_after_s=getattr(error, "retry_after_s", None),
+            )
+        )
+
+
+class _RefusedAtGate(Exception):
+    """A gate said no, at the first knock or on coming back."""
+
+    def __init__(self, error: HeadgateError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def deadline_passed(call: Call, now: float) -> DeadlineExceeded:
+    waited = f"{call.queue_s:.1f} s of them in the queue" if call.queue_s else "none of them in the queue"
+    return DeadlineExceeded(
+        f"{call.model}: no answer within {now - call.started_at:.1f} s, {waited}, {call.attempts} attempts made"
+    )

@@ -1,0 +1,186 @@
+"""The gate of one upstream at work: it holds the futures and the timer; `core.admission` decides.
+
+A slot handed to a waiter that was cancelled meanwhile passes on to the next, so none is ever lost.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from headgate.core.admission import Admission
+from headgate.core.errors import HeadgateError, Preempted
+from headgate.core.gate_rules import Door, GateRules, GateStatus, Refusal
+from headgate.core.health import Health
+from headgate.core.messages import Lane
+from headgate.core.ports.clock import Chance, Clock
+from headgate.core.ticket import Place, Ticket
+from headgate.dispatch.refusals import to_error
+
+
+class Gate:
+    """Slots, lanes, bounded waiting, pacing and pause of one upstream."""
+
+    def __init__(
+        self, name: str, rules: GateRules, *, clock: Clock, chance: Chance, health: Health | None = None
+    ) -> None:
+        self.name = name
+        self.rules = rules
+        self.admission = Admission(rules, health)
+        self._clock = clock
+        self._chance = chance
+        self._waiters: dict[Ticket, asyncio.Future[Refusal | None]] = {}
+        self._running: dict[Ticket, asyncio.Task[Any]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def enter(self, ticket: Ticket, *, returning: bool = False) -> None:
+        """Hold a slot when this returns; raise the refusal's error otherwise. `leave` gives it back."""
+        now = self._clock.now()
+        if self.admission.walks_in(ticket, now):
+            return
+        if (refusal := self.admission.arrive(ticket, now, returning=returning)) is not None:
+            raise self._error(refusal)
+        self._pump(now)
+        if ticket.place is Place.IN_TRANSIT:
+            self.admission.take_over(ticket)
+            return
+        if not returning and (refusal := self.admission.turn_away(ticket, now)) is not None:
+            raise self._error(refusal)
+        self._make_room()
+        await self._wait(ticket)
+
+    def leave(self, ticket: Ticket) -> None:
+        """Give the slot back; the next waiter has it at once. Safe to call twice."""
+        if ticket.place is Place.HOLDING:
+            now = self._clock.now()
+            self.admission.give_back(ticket, now)
+            if self._waiters:
+                self._pump(now)
+
+    def renew(self, ticket: Ticket) -> bool:
+        """Start another call with the slot in hand, if pause, pacing and health allow it at this instant."""
+        return self.admission.renew(ticket, self._clock.now())
+
+    def pause(self, seconds: float) -> bool:
+        """Nobody goes in for this long; True when that is news."""
+        now = self._clock.now()
+        leaving = self.admission.pause_for(seconds, now)
+        if leaving is None:
+            return False
+        self._dismiss(leaving, Refusal(Door.PAUSED, self.admission.pause.until - now))
+        self._pump(now)
+        return True
+
+    def resume(self) -> None:
+        self.admission.pause.end()
+        self._pump(self._clock.now())
+
+    def evict(self, refusal: Refusal) -> None:
+        """Everybody who waits leaves with this refusal."""
+        self._dismiss(self.admission.evict(), refusal)
+
+    def resize(self, slots: int) -> None:
+        self.admission.resize(slots)
+        self._pump(self._clock.now())
+
+    def close(self) -> None:
+        """No new callers, and those who wait leave. Holders finish."""
+        self.admission.closed = True
+        self.evict(Refusal(Door.CLOSED, None))
+
+    def status(self) -> GateStatus:
+        return self.admission.status(self._clock.now())
+
+    @contextmanager
+    def preemptible(self, ticket: Ticket) -> Iterator[None]:
+        """While a batch call runs in here, preemption really cancels it; it comes out as `Preempted`."""
+        task = asyncio.current_task()
+        if task is None or not self.rules.preempt or ticket.lane is not Lane.BATCH:
+            yield
+            return
+        self._running[ticket] = task
+        try:
+            yield
+        except asyncio.CancelledError:
+            # Ours, unless the caller cancelled too: then the caller's cancellation wins.
+            if ticket.preempted and task.uncancel() == 0:
+                raise Preempted(f"{self.name}: gave way to an interactive call") from None
+            raise
+        finally:
+            self._running.pop(ticket, None)
+
+    async def _wait(self, ticket: Ticket) -> None:
+        future: asyncio.Future[Refusal | None] = asyncio.get_running_loop().create_future()
+        self._waiters[ticket] = future
+        try:
+            refusal = await future
+        except BaseException:
+            self._waiters.pop(ticket, None)
+            self._walk_away(ticket)
+            raise
+        if refusal is not None:
+            raise self._error(refusal)
+        self.admission.take_over(ticket)
+
+    def _walk_away(self, ticket: Ticket) -> None:
+        """A waiter was cancelled: it leaves the line, or passes on the slot that was already its."""
+        now = self._clock.now()
+        if ticket.place is Place.IN_TRANSIT:
+            self.admission.give_back(ticket, now)
+        elif ticket.place is Place.WAITING:
+            self.admission.withdraw(ticket)
+            # Only a pacing token can have been kept waiting for this one: the next may need fewer.
+            if not self.admission.pacing.active:
+                return
+        self._pump(now)
+
+    def _pump(self, now: float) -> None:
+        """Grant until nobody may go, then set the timer for when somebody may."""
+        if self.admission.waiting:
+            while (ticket := self.admission.next(now)) is not None:
+                self._hand_over(ticket, now)
+        self._set_timer(self.admission.look_again_at(now))
+
+    def _hand_over(self, ticket: Ticket, now: float) -> None:
+        future = self._waiters.pop(ticket, None)
+        if future is None:
+            return  # It has not begun to wait: `enter` sees that it was granted.
+        if future.done():
+            self.admission.give_back(ticket, now)
+        else:
+            future.set_result(None)
+
+    def _dismiss(self, tickets: list[Ticket], refusal: Refusal) -> None:
+        for ticket in tickets:
+            future = self._waiters.pop(ticket, None)
+            if future is not None and not future.done():
+                future.set_result(refusal)
+
+    def _make_room(self) -> None:
+        """Preempt for the interactive callers that wait, where that is switched on."""
+        if not self.rules.preempt:
+            return
+        while (victim := self.admission.victim()) is not None:
+            victim.preempted = True
+            if victim.asleep:
+                self.leave(victim)
+            elif (task := self._running.get(victim)) is not None:
+                task.cancel()
+
+    def _set_timer(self, at: float | None) -> None:
+        if self._timer is not None:
+            if self._timer.when() == at and not self._timer.cancelled():
+                return
+            self._timer.cancel()
+            self._timer = None
+        if at is not None:
+            self._timer = asyncio.get_running_loop().call_at(at, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._pump(self._clock.now())
+
+    def _error(self, refusal: Refusal) -> HeadgateError:
+        return to_error(
+            refusal, upstream=self.name, mistake=self.admission.health.last_mistake, chance=self._chance()
+        )

@@ -1,0 +1,262 @@
+"""Micro-batches: gather requests for a model, send them in one call, route each answer back by its id.
+
+A batch is a transport detail. Each item succeeds, fails or is retried alone. A failure of the whole call is
+retried as a whole, because asking ten times over would be a storm; a rejected one is taken apart, because one
+bad item must not fail its neighbours.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from headgate.core.errors import Draining, HeadgateError, RequestRejected
+from headgate.core.failures import Failure, FailureKind
+from headgate.core.messages import Answer, Reply, Request
+from headgate.core.ports.provider import ItemAnswer
+from headgate.dispatch.call import Call
+from headgate.dispatch.dispatcher import deadline_passed
+from headgate.dispatch.requests import Requests
+from headgate.dispatch.router import ResponseRouter
+from headgate.dispatch.routes import Gather
+from headgate.dispatch.setback import Setback
+from headgate.dispatch.upstream import Failed, Upstream
+from headgate.dispatch.work import Check, Complete, CompleteMany
+
+_UNANSWERED = Failure(
+    kind=FailureKind.TRANSIENT, message="the provider left this item out of its answer", code="item_missing"
+)
+
+
+class _Item:
+    """One asker's request. Its task, once it has one of its own, stops when the asker leaves."""
+
+    __slots__ = ("batch", "call", "check", "request", "task")
+
+    def __init__(self, request: Request, call: Call, check: Check | None) -> None:
+        self.request = request
+        self.call = call
+        self.check = check
+        self.batch: _Batch | None = None
+        self.task: asyncio.Task[None] | None = None
+
+
+class _Batch:
+    """One call for several askers; it stops when the last of them has left."""
+
+    __slots__ = ("items", "task")
+
+    def __init__(self, items: list[_Item]) -> None:
+        self.items = {item.request.id: item for item in items}
+        self.task: asyncio.Task[None] | None = None
+        for item in items:
+            item.batch = self
+
+    def leave(self, item: _Item) -> None:
+        self.items.pop(item.request.id, None)
+        if not self.items and self.task is not None:
+            self.task.cancel()
+
+
+class Gatherer:
+    """Collects requests of one model, lane and tenant until the batch is full or old enough."""
+
+    def __init__(self, requests: Requests, router: ResponseRouter, gather: Gather) -> None:
+        self._requests = requests
+        self._dispatcher = requests.dispatcher
+        self._router = router
+        self._gather = gather
+        self._open: dict[str, _Item] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._asking: set[_Item] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def idle(self) -> bool:
+        return not self._asking
+
+    async def ask(self, request: Request, call: Call, check: Check | None = None) -> Reply:
+        """Join the open batch and wait for the own answer, no longer than the own deadline."""
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._router.register(request, future)
+        item = _Item(request, call, check)
+        self._asking.add(item)
+        try:
+            self._join(item)
+            return await self._in_time(item, future)
+        except asyncio.CancelledError:
+            self._requests.cancelled(request)
+            raise
+        finally:
+            self._asking.discard(item)
+            self._leave(item)
+            if future.done() and not future.cancelled():
+                future.exception()  # Seen, also when the asker was cancelled at the same instant.
+
+    async def _in_time(self, item: _Item, future: asyncio.Future[Reply]) -> Reply:
+        scope = asyncio.timeout_at(item.call.deadline)
+        try:
+            async with scope:
+                return await future
+        except TimeoutError as error:
+            if isinstance(error, HeadgateError) or not scope.expired():
+                raise
+            late = deadline_passed(item.call, self._dispatcher.clock.now())
+            self._requests.failed(item.request, item.call, late)
+            raise late from None
+
+    async def aclose(self) -> None:
+        """Stop all batches; whoever still asks is told."""
+        self._stop_timer()
+        for item in list(self._asking):
+            self._fail(item, Draining("the gateway is shutting down", retry_after_s=1.0))
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # ---- Gathering --------------------------------------------------------------------------------
+
+    def _join(self, item: _Item) -> None:
+        self._open[item.request.id] = item
+        if len(self._open) >= self._gather.size:
+            self._close_batch()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(
+                self._gather.wait_ms / 1000, self._close_batch
+            )
+
+    def _leave(self, item: _Item) -> None:
+        """The asker is gone: so is its request, and the call once nobody else needs it."""
+        self._open.pop(item.request.id, None)
+        if item.batch is not None:
+            item.batch.leave(item)
+        if item.task is not None:
+            item.task.cancel()
+
+    def _close_batch(self) -> None:
+        self._stop_timer()
+        if self._open:
+            batch = _Batch(list(self._open.values()))
+            self._open = {}
+            batch.task = self._start(self._send(batch), "headgate micro-batch")
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _start(self, work: Any, name: str) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # ---- Sending ----------------------------------------------------------------------------------
+
+    async def _send(self, batch: _Batch) -> None:
+        items = list(batch.items.values())
+        call = _together(items)
+        try:
+            served = await self._requests.run(
+                call, CompleteMany([item.request for item in items]), insist=True
+            )
+        except RequestRejected as error:
+            self._take_apart(batch, error)
+            return
+        except HeadgateError as error:
+            for item in list(batch.items.values()):
+                self._fail(item, error)
+            return
+        served.release()
+        self._route(batch, call, served.result, served.upstream)
+
+    def _take_apart(self, batch: _Batch, error: HeadgateError) -> None:
+        """The provider rejected the whole call: ask for each item alone to find the bad one."""
+        items = list(batch.items.values())
+        if len(items) == 1:
+            self._fail(items[0], error)
+            return
+        for item in items:
+            item.task = self._start(self._take_alone(item), "headgate micro-batch item")
+
+    async def _take_alone(self, item: _Item) -> None:
+        await self._alone(item)
+
+    def _route(self, batch: _Batch, call: Call, answers: Sequence[ItemAnswer], upstream: Upstream) -> None:
+        for answer in answers:
+            item = batch.items.pop(answer.request_id, None)
+            if item is None:
+                self._router.stray(answer.request_id)
+                continue
+            item.call.attempts, item.call.queue_s = call.attempts, call.queue_s
+            self._judge(item, answer.outcome, upstream)
+        for item in list(batch.items.values()):
+            self._again(item, _UNANSWERED, upstream)
+        batch.items.clear()
+
+    def _judge(self, item: _Item, outcome: Answer | Failure, upstream: Upstream) -> None:
+        if isinstance(outcome, Failure):
+            self._again(item, outcome, upstream)
+        elif (flaw := Complete(item.request, item.check).flaw(outcome)) is not None:
+            self._again(item, Failure(kind=FailureKind.INVALID_OUTPUT, message=flaw), upstream)
+        else:
+            self._router.resolve(self._requests.answered(item.request, item.call, outcome, upstream.name))
+
+    # ---- Items that went wrong --------------------------------------------------------------------
+
+    def _again(self, item: _Item, failure: Failure, upstream: Upstream) -> None:
+        """One item failed in a call that went well: it is retried alone, or given up alone."""
+        failed = Failed(failure)
+        decision = self._dispatcher.decide(item.call, upstream, failed, item.call.attempts, last=True)
+        if isinstance(decision, Setback):
+            self._fail(item, decision.error)
+            return
+        wait_s, cost = decision
+        self._dispatcher.announce(item.call, upstream, failed, item.call.attempts, wait_s)
+        policy = item.call.policy or upstream.policy
+        item.call.policy = replace(policy, max_attempts=policy.max_attempts - item.call.attempts)
+        item.task = self._start(self._retry(item, wait_s, cost, upstream), "headgate micro-batch item")
+
+    async def _retry(self, item: _Item, wait_s: float, cost: float, upstream: Upstream) -> None:
+        """A retry that succeeds, or that its asker cancels, is given its cost back."""
+        paid = True
+        try:
+            if wait_s > 0:
+                await self._dispatcher.clock.sleep(wait_s)
+            paid = not await self._alone(item)
+        finally:
+            if paid:
+                upstream.budget.give_back(cost)
+
+    async def _alone(self, item: _Item) -> bool:
+        """Ask for one item by itself; True when that failed."""
+        try:
+            served = await self._requests.run(item.call, Complete(item.request, item.check), insist=True)
+        except HeadgateError as error:
+            self._fail(item, error)
+            return True
+        served.release()
+        self._router.resolve(
+            self._requests.answered(item.request, item.call, served.result, served.upstream.name)
+        )
+        return False
+
+    def _fail(self, item: _Item, error: HeadgateError) -> None:
+        self._requests.failed(item.request, item.call, error)
+        self._router.resolve_error(item.request.id, error)
+
+
+def _together(items: list[_Item]) -> Call:
+    """The envelope of all: one place in the queue, as long as any of them has time."""
+    first = items[0].call
+    return Call(
+        model=first.model,
+        request_ids=tuple(item.request.id for item in items),
+        started_at=min(item.call.started_at for item in items),
+        deadline=max(item.call.deadline for item in items),
+        lane=first.lane,
+        tenant=first.tenant,
+        tokens=sum(item.call.tokens for item in items),
+        policy=first.policy,
+    )

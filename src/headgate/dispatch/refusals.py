@@ -1,0 +1,78 @@
+"""How a gate's refusal is told to the caller: one error per door, with when to come back."""
+
+from typing import assert_never
+
+from headgate.core.drain import spread
+from headgate.core.errors import (
+    DeadlineUnreachable,
+    Draining,
+    HeadgateError,
+    QueueFull,
+    UpstreamMisconfigured,
+    UpstreamThrottled,
+    UpstreamUnavailable,
+)
+from headgate.core.failures import Failure, FailureKind
+from headgate.core.gate_rules import Door, Refusal
+
+DRAINING_RETRY_S = 5.0
+
+
+def to_error(refusal: Refusal, *, upstream: str, mistake: Failure | None, chance: float) -> HeadgateError:
+    match refusal.door:
+        case Door.FULL:
+            retry_s = spread(refusal.retry_in_s, chance)
+            return QueueFull(
+                f"{upstream}: the queue is full; try again in {retry_s:.1f} s", retry_after_s=retry_s
+            )
+        case Door.DEADLINE:
+            retry_s = spread(refusal.retry_in_s, chance)
+            return DeadlineUnreachable(
+                f"{upstream}: the queue is longer than the deadline allows; try again in {retry_s:.1f} s"
+                " or allow more time",
+                retry_after_s=retry_s,
+            )
+        case Door.PAUSED:
+            retry_s = _after(refusal, chance)
+            return UpstreamThrottled(
+                f"{upstream}: the provider asked to wait; try again in {retry_s:.1f} s", retry_after_s=retry_s
+            )
+        case Door.CLOSED:
+            return Draining(f"{upstream}: shutting down, no new calls", retry_after_s=DRAINING_RETRY_S)
+        case Door.UNHEALTHY:
+            return _unavailable(upstream, _after(refusal, chance))
+        case Door.MISCONFIGURED:
+            return _misconfigured(upstream, mistake, _after(refusal, chance))
+        case _:
+            assert_never(refusal.door)
+
+
+def _after(refusal: Refusal, chance: float) -> float:
+    """Never before the stated end: coming back early would only be refused again."""
+    return max(1.0, refusal.retry_in_s or 0.0) * (1 + 0.25 * chance)
+
+
+def _unavailable(upstream: str, retry_s: float) -> UpstreamUnavailable:
+    return UpstreamUnavailable(
+        f"{upstream}: not called, it keeps failing; the next probe goes in {retry_s:.1f} s",
+        failure=Failure(
+            kind=FailureKind.TRANSIENT,
+            message="the breaker is open",
+            code="breaker_open",
+            retry_after_s=retry_s,
+        ),
+    )
+
+
+def _misconfigured(upstream: str, mistake: Failure | None, retry_s: float) -> UpstreamMisconfigured:
+    said = f" It answered {mistake.error}: {mistake.message}" if mistake else ""
+    return UpstreamMisconfigured(
+        f"{upstream}: held back, its key, model or permissions are wrong; check them.{said}",
+        failure=Failure(
+            kind=FailureKind.MISCONFIGURED,
+            message=mistake.message if mistake else "held back",
+            status=mistake.status if mistake else None,
+            code=mistake.code if mistake else None,
+            retry_after_s=retry_s,
+        ),
+    )

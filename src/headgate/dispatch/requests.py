@@ -1,0 +1,123 @@
+"""Whole requests: from a request to its reply, with the one event that says how it ended."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from headgate.core import events
+from headgate.core.errors import CallFailed, DuplicateRequest, HeadgateError, QueueFull
+from headgate.core.messages import Answer, Reply, Request, Usage, estimate_usage
+from headgate.core.retry import RetryPolicy
+from headgate.dispatch.call import Call
+from headgate.dispatch.dispatcher import Dispatcher, Served
+from headgate.dispatch.work import Check, Complete, Work
+
+T = TypeVar("T")
+
+
+class Requests:
+    """Completes single requests and tells the listeners about every end."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self.dispatcher = dispatcher
+        self._clock = dispatcher.clock
+        self._in_flight: set[str] = set()
+        self._closings: set[asyncio.Task[None]] = set()
+
+    def take_off(self, request: Request) -> None:
+        """An id names one request at a time."""
+        if request.id in self._in_flight:
+            raise DuplicateRequest(
+                f"request id {request.id!r} is already in flight; give each request its own",
+                param="request_id",
+            )
+        self._in_flight.add(request.id)
+
+    def land(self, request: Request) -> None:
+        self._in_flight.discard(request.id)
+
+    def call(self, request: Request, *, deadline_s: float | None, policy: RetryPolicy | None = None) -> Call:
+        """The request's envelope; its deadline is the model's `total_s` or the caller's, whichever is sooner."""
+        total_s = self.dispatcher.routes.find(request.model).timeouts.total_s
+        now = self._clock.now()
+        patience_s = total_s if deadline_s is None else min(deadline_s, total_s)
+        return Call.of(request, started_at=now, deadline=now + patience_s, policy=policy)
+
+    def finish_later(self, closing: Coroutine[Any, Any, None]) -> None:
+        """Run what a dropped stream left to do; a task that nobody refers to may be collected half-way."""
+        task = asyncio.get_running_loop().create_task(closing, name="headgate stream closing")
+        self._closings.add(task)
+        task.add_done_callback(self._closings.discard)
+
+    async def run(self, call: Call, work: Work[T], *, insist: bool = False) -> Served[T]:
+        """Dispatch a call. One that insists stands outside a full queue until there is room or no time left."""
+        while True:
+            try:
+                return await self.dispatcher.run(call, work)
+            except QueueFull as refusal:
+                if not insist or self._clock.now() + refusal.retry_after_s >= call.deadline:
+                    raise
+                await self._clock.sleep(refusal.retry_after_s)
+
+    async def complete(
+        self, request: Request, call: Call, check: Check | None = None, *, insist: bool = False
+    ) -> Reply:
+        try:
+            served = await self.run(call, Complete(request, check), insist=insist)
+        except asyncio.CancelledError:
+            self.cancelled(request)
+            raise
+        except HeadgateError as error:
+            self.failed(request, call, error)
+            raise
+        served.release()
+        return self.answered(request, call, served.result, served.upstream.name)
+
+    def answered(self, request: Request, call: Call, answer: Answer, upstream: str) -> Reply:
+        usage = answer.usage or estimate_usage(request, answer.content or "")
+        reply = Reply(
+            request_id=request.id,
+            model=request.model,
+            upstream=upstream,
+            content=answer.content,
+            tool_calls=answer.tool_calls,
+            refusal=answer.refusal,
+            finish_reason=answer.finish_reason,
+            usage=usage,
+            attempts=call.attempts,
+            latency_ms=(self._clock.now() - call.started_at) * 1000,
+            queue_ms=call.queue_s * 1000,
+        )
+        self.ended(request, call, upstream=upstream, usage=usage)
+        return reply
+
+    def failed(self, request: Request, call: Call, error: HeadgateError) -> None:
+        detail = error.failure.error if isinstance(error, CallFailed) else error.code
+        self.ended(request, call, error=detail)
+
+    def cancelled(self, request: Request) -> None:
+        self.dispatcher.emit(events.Cancelled(request_id=request.id, model=request.model))
+
+    def ended(
+        self,
+        request: Request,
+        call: Call,
+        *,
+        upstream: str | None = None,
+        usage: Usage | None = None,
+        error: str | None = None,
+    ) -> None:
+        self.dispatcher.emit(
+            events.Responded(
+                request_id=request.id,
+                agent_id=request.agent_id,
+                model=request.model,
+                upstream=upstream,
+                lane=request.lane,
+                attempts=call.attempts,
+                latency_ms=(self._clock.now() - call.started_at) * 1000,
+                queue_ms=call.queue_s * 1000,
+                usage=usage,
+                error=error,
+            )
+        )

@@ -1,0 +1,96 @@
+"""Which upstreams a model's name leads to. `simulated/*` is a family: each member gets its own upstreams."""
+
+import difflib
+import enum
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.core.errors import UnknownModel
+from headgate.core.timeouts import Timeouts
+from headgate.dispatch.upstream import Upstream
+
+MOST_FAMILY_MEMBERS: Final = 1000
+
+
+class Balance(enum.StrEnum):
+    """In which order a model's upstreams are tried."""
+
+    ORDERED = "ordered"
+    LEAST_BUSY = "least_busy"
+
+
+@dataclass(frozen=True, slots=True)
+class Gather:
+    """When a micro-batch closes: at `size` requests, or `wait_ms` after its first."""
+
+    size: int = 10
+    wait_ms: float = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A model and its upstreams."""
+
+    model: str
+    upstreams: tuple[Upstream, ...]
+    timeouts: Timeouts
+    balance: Balance = Balance.ORDERED
+    gather: Gather | None = None
+    """Set when single calls to this model are gathered into micro-batches."""
+
+    @property
+    def most_inputs(self) -> int:
+        """How many requests one call may carry, wherever it ends up."""
+        return min(upstream.provider.most_inputs for upstream in self.upstreams)
+
+    def in_order(self) -> tuple[Upstream, ...]:
+        if self.balance is Balance.LEAST_BUSY:
+            return tuple(sorted(self.upstreams, key=lambda upstream: upstream.load))
+        return self.upstreams
+
+
+BuildRoute = Callable[[str], Route]
+"""Builds the route of one member of a family from the member's full name."""
+
+
+class Routes:
+    """Models by name. Members of a family are built when first asked for, and the idlest make room."""
+
+    def __init__(self, routes: Iterable[Route], families: dict[str, BuildRoute] | None = None) -> None:
+        self._routes = {route.model: route for route in routes}
+        self._families = {name.removesuffix("*"): build for name, build in (families or {}).items()}
+        self._members: OrderedDict[str, Route] = OrderedDict()
+
+    def find(self, model: str) -> Route:
+        if (route := self._routes.get(model)) is not None:
+            return route
+        if (route := self._members.get(model)) is not None:
+            self._members.move_to_end(model)
+            return route
+        for prefix, build in self._families.items():
+            if model.startswith(prefix) and model != prefix:
+                route = self._members[model] = build(model)
+                self._make_room()
+                return route
+        raise UnknownModel(self._unknown(model), param="model")
+
+    def known(self) -> list[Route]:
+        return [*self._routes.values(), *self._members.values()]
+
+    def names(self) -> list[str]:
+        """The configured models, families with their star."""
+        return [*self._routes, *(f"{prefix}*" for prefix in self._families)]
+
+    def _make_room(self) -> None:
+        for name, route in list(self._members.items()):
+            if len(self._members) <= MOST_FAMILY_MEMBERS:
+                return
+            if all(not upstream.load for upstream in route.upstreams):
+                del self._members[name]
+
+    def _unknown(self, model: str) -> str:
+        close = difflib.get_close_matches(model, self.names(), n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        return f"no model is called {model[:100]!r}.{hint} Known: {', '.join(self.names()) or 'none'}"

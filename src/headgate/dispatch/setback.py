@@ -1,0 +1,80 @@
+"""Why an upstream could not serve a call, and what the caller is told if no other can."""
+
+from dataclasses import dataclass
+
+from headgate.core.errors import (
+    CallFailed,
+    DeadlineExceeded,
+    HeadgateError,
+    OutputInvalid,
+    QueueFull,
+    Refused,
+    RequestRejected,
+    UpstreamBroken,
+    UpstreamMisconfigured,
+    UpstreamThrottled,
+    UpstreamUnavailable,
+)
+from headgate.core.failures import Failure, FailureKind
+from headgate.dispatch.upstream import Failed
+
+_ERRORS: dict[FailureKind, type[CallFailed]] = {
+    FailureKind.TRANSIENT: UpstreamUnavailable,
+    FailureKind.INVALID_OUTPUT: OutputInvalid,
+    FailureKind.REJECTED: RequestRejected,
+    FailureKind.MISCONFIGURED: UpstreamMisconfigured,
+    FailureKind.BROKEN: UpstreamBroken,
+}
+_ADVICE: dict[FailureKind, str] = {
+    FailureKind.REJECTED: "the request itself is wrong; repeating it will not help",
+    FailureKind.MISCONFIGURED: "check this upstream's key, model name and permissions",
+    FailureKind.BROKEN: "an unexpected error; see the cause",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setback:
+    """One upstream's no. `moves_on` when the model's next upstream may be tried."""
+
+    error: HeadgateError
+    moves_on: bool = True
+    reason: str = ""
+
+
+def from_refusal(error: HeadgateError, *, spill: bool) -> Setback:
+    # Overflow to a (paid) next upstream must be asked for; every other refusal moves on by itself.
+    return Setback(error, moves_on=spill or not isinstance(error, QueueFull), reason=error.code)
+
+
+def from_failure(failed: Failed, *, upstream: str, attempts: int, why: str, expired: bool = False) -> Setback:
+    failure = failed.failure
+    error = _error(failure, upstream, attempts, why, expired=expired)
+    error.__cause__ = failed.cause
+    moves_on = failure.kind not in {FailureKind.REJECTED, FailureKind.BROKEN}
+    return Setback(error, moves_on=moves_on, reason=str(failure.kind))
+
+
+def soonest(setbacks: list[Setback]) -> HeadgateError:
+    """What to tell the caller after every upstream said no: the soonest promise, else the last failure."""
+    promises = [setback.error for setback in setbacks if isinstance(setback.error, Refused)]
+    if promises:
+        return min(promises, key=lambda error: error.retry_after_s)
+    return setbacks[-1].error
+
+
+def _error(failure: Failure, upstream: str, attempts: int, why: str, *, expired: bool) -> HeadgateError:
+    what = f"{upstream}: {failure.error} after {_count(attempts)}"
+    detail = f": {failure.message}" if failure.message else ""
+    if failure.kind is FailureKind.THROTTLED:
+        return UpstreamThrottled(
+            f"{what}; {why}{detail}", retry_after_s=max(1.0, failure.retry_after_s or 0.0)
+        )
+    if expired:
+        return DeadlineExceeded(f"{what}; {why}{detail}")
+    advice = _ADVICE.get(failure.kind, why)
+    kind = _ERRORS.get(failure.kind, UpstreamUnavailable)
+    return kind(f"{what}; {advice}{detail}", failure=failure, attempts=attempts)
+
+
+def _count(attempts: int) -> str:
+    return "1 attempt" if attempts == 1 else f"{attempts} attempts"

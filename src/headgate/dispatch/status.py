@@ -1,0 +1,52 @@
+"""What `/queue/status` shows: the gates one by one, and their sum."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from headgate.dispatch.routes import Route
+
+
+class UpstreamStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One gate. `rt_queue` waits interactively, `be_queue` as batch."""
+
+    model: str
+    upstream: str
+    rt_queue: int
+    be_queue: int
+    total_slots: int
+    available_slots: int
+    accepting: bool
+    max_queue_depth: int
+
+
+class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """All gates together; `accepting` when any of them would take an interactive call now."""
+
+    rt_queue: int
+    be_queue: int
+    total_slots: int
+    available_slots: int
+    accepting: bool
+    max_queue_depth: int
+    upstreams: tuple[UpstreamStatus, ...]
+
+
+def queue_status(routes: Iterable[Route]) -> QueueStatus:
+    gates = tuple(
+        UpstreamStatus(
+            model=route.model, upstream=upstream.name, **msgspec.structs.asdict(upstream.gate.status())
+        )
+        for route in routes
+        for upstream in route.upstreams
+    )
+    unlimited = any(gate.max_queue_depth == 0 for gate in gates)
+    return QueueStatus(
+        rt_queue=sum(gate.rt_queue for gate in gates),
+        be_queue=sum(gate.be_queue for gate in gates),
+        total_slots=sum(gate.total_slots for gate in gates),
+        available_slots=sum(gate.available_slots for gate in gates),
+        accepting=any(gate.accepting for gate in gates),
+        max_queue_depth=0 if unlimited else sum(gate.max_queue_depth for gate in gates),
+        upstreams=gates,
+    )

@@ -1,0 +1,178 @@
+"""A reply as it is being written. Until its first content it could be retried; from then on it is one stream."""
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from headgate.core.errors import HeadgateError, StreamCut
+from headgate.core.failures import Failure
+from headgate.core.foreign import classify
+from headgate.core.messages import Chunk, Request, Usage, estimate_usage
+from headgate.dispatch.call import Call
+from headgate.dispatch.dispatcher import Served
+from headgate.dispatch.requests import Requests
+from headgate.dispatch.work import Opened, OpenStream, close_stream, next_chunk
+
+
+class ReplyStream:
+    """Chunks of one reply. Leave it through `async with`, or read it to its end: both free its slot.
+
+    Nothing is sent before the first `async with` or the first chunk is asked for.
+    """
+
+    def __init__(self, requests: Requests, request: Request, call: Call) -> None:
+        self._requests = requests
+        self._request = request
+        self._call = call
+        self._served: Served[Opened] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._over = False
+        self._chars = 0
+        self._usage: Usage | None = None
+
+    @property
+    def request_id(self) -> str:
+        return self._request.id
+
+    @property
+    def upstream(self) -> str | None:
+        """Who is answering; None before the first content came."""
+        return self._served.upstream.name if self._served else None
+
+    @property
+    def attempts(self) -> int:
+        return self._call.attempts
+
+    @property
+    def queue_ms(self) -> float:
+        return self._call.queue_s * 1000
+
+    @property
+    def usage(self) -> Usage | None:
+        """What it cost; known when the stream has ended."""
+        return self._usage
+
+    async def __aenter__(self) -> Self:
+        await self._open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Chunk:
+        if self._over:
+            raise StopAsyncIteration
+        served = await self._open()
+        if served.result.waiting:
+            return self._handed_out(served.result.waiting.pop(0))
+        try:
+            return self._handed_out(await next_chunk(served.result.chunks, self._patience_s(served)))
+        except StopAsyncIteration:
+            self._finished(served)
+            raise
+        except asyncio.CancelledError:
+            await self.aclose()
+            raise
+        except Exception as error:
+            raise await self._cut(served, error) from error
+
+    async def aclose(self) -> None:
+        """Stop reading: the provider's call is cancelled and the slot is free. Safe to call again."""
+        if self._over:
+            return
+        self._over = True
+        await _abandon(self._requests, self._request, self._served)
+
+    def __del__(self) -> None:
+        # A stream dropped half-read must not keep its slot. Garbage is collected in any thread, so the
+        # closing is handed to the loop that reads the stream.
+        if self._over or self._served is None or self._loop is None or self._loop.is_closed():
+            return
+        closing = _abandon(self._requests, self._request, self._served)
+        self._loop.call_soon_threadsafe(self._requests.finish_later, closing)
+
+    async def _open(self) -> Served[Opened]:
+        if self._served is not None:
+            return self._served
+        self._requests.take_off(self._request)
+        first_token_s = self._requests.dispatcher.routes.find(self._call.model).timeouts.first_token_s
+        try:
+            served = await self._requests.dispatcher.run(self._call, OpenStream(self._request, first_token_s))
+        except asyncio.CancelledError:
+            self._end()
+            self._requests.cancelled(self._request)
+            raise
+        except HeadgateError as error:
+            self._end()
+            self._requests.failed(self._request, self._call, error)
+            raise
+        served.ticket.streaming = True
+        self._served = served
+        self._loop = asyncio.get_running_loop()
+        return served
+
+    def _patience_s(self, served: Served[Opened]) -> float:
+        return min(served.upstream.timeouts.idle_s, max(0.0, self._call.deadline - self._now()))
+
+    def _handed_out(self, chunk: Chunk) -> Chunk:
+        self._chars += len(chunk.text)
+        if chunk.usage is not None:
+            self._usage = chunk.usage
+        return chunk
+
+    def _finished(self, served: Served[Opened]) -> None:
+        self._end()
+        served.upstream.settle(served.ticket, self._usage)
+        self._attempt_ended(served, None)
+        served.release()
+        self._usage = self._usage or estimate_usage(self._request, " " * self._chars)
+        self._requests.ended(self._request, self._call, upstream=served.upstream.name, usage=self._usage)
+
+    async def _cut(self, served: Served[Opened], error: Exception) -> StreamCut:
+        """The stream broke after content was handed out: nothing can be retried, everything is noted."""
+        self._end()
+        failure: Failure = classify(error, now=self._requests.dispatcher.clock.utc())
+        try:
+            await close_stream(served.result.chunks)
+        finally:
+            served.upstream.free_tokens(served.ticket)
+            self._attempt_ended(served, failure)
+            served.release()
+        cut = StreamCut(
+            f"{served.upstream.name}: the stream broke after {self._chars} characters: "
+            f"{failure.message or failure.error}",
+            failure=failure,
+            attempts=self._call.attempts,
+        )
+        self._requests.failed(self._request, self._call, cut)
+        return cut
+
+    def _attempt_ended(self, served: Served[Opened], failure: Failure | None) -> None:
+        served.upstream.ended(
+            served.ticket, self._call, self._call.attempts, served.ticket.granted_at, failure, self._usage
+        )
+
+    def _end(self) -> None:
+        self._over = True
+        self._requests.land(self._request)
+
+    def _now(self) -> float:
+        return self._requests.dispatcher.clock.now()
+
+
+async def _abandon(requests: Requests, request: Request, served: Served[Opened] | None) -> None:
+    """The reader left: stop the provider, free what was held, and call it cancelled."""
+    requests.land(request)
+    if served is None:
+        return
+    try:
+        await close_stream(served.result.chunks)
+    finally:
+        served.upstream.free_tokens(served.ticket)
+        served.release()
+        requests.cancelled(request)

@@ -1,0 +1,177 @@
+"""One upstream at work: a provider behind its gate, with its budget, health and adaptive limit."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from headgate.core import events
+from headgate.core.adaptive import AdaptiveLimit
+from headgate.core.budget import RetryBudget
+from headgate.core.errors import Preempted
+from headgate.core.failures import Failure, FailureKind
+from headgate.core.foreign import classify
+from headgate.core.gate_rules import Door, Refusal
+from headgate.core.health import Change
+from headgate.core.messages import Usage
+from headgate.core.ports.clock import Clock
+from headgate.core.ports.provider import Provider
+from headgate.core.retry import RetryPolicy
+from headgate.core.ticket import Ticket
+from headgate.core.timeouts import Timeouts
+from headgate.dispatch.call import Call
+from headgate.dispatch.gate import Gate
+from headgate.dispatch.work import Work
+
+T = TypeVar("T")
+Emit = Callable[[events.Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """An attempt that went wrong; `cause` is the exception it came from, if there was one."""
+
+    failure: Failure
+    cause: BaseException | None = None
+
+
+class Upstream:
+    """Everything one provider model needs to be called well."""
+
+    def __init__(
+        self,
+        name: str,
+        provider: Provider,
+        gate: Gate,
+        *,
+        policy: RetryPolicy,
+        timeouts: Timeouts,
+        budget: RetryBudget,
+        clock: Clock,
+        emit: Emit,
+        adaptive: bool = False,
+        spill: bool = False,
+    ) -> None:
+        self.name = name
+        self.provider = provider
+        self.gate = gate
+        self.policy = policy
+        self.timeouts = timeouts
+        self.budget = budget
+        self.spill = spill
+        self._clock = clock
+        self._emit = emit
+        self._health = gate.admission.health
+        self._adaptive = AdaptiveLimit(gate.rules.slots) if adaptive else None
+
+    @property
+    def load(self) -> float:
+        """How busy it is: holders and waiters per slot."""
+        admission = self.gate.admission
+        return (admission.in_use + admission.waiting) / admission.slots
+
+    def blocked(self) -> bool:
+        return self._health.block(self._clock.now()) is not None
+
+    def paused(self) -> bool:
+        return self._clock.now() < self.gate.admission.pause.until
+
+    async def attempt(self, ticket: Ticket, call: Call, work: Work[T], number: int) -> T | Failed:
+        """Call the provider once and note everything that follows from how it went."""
+        started_at = self._clock.now()
+        call.attempts += 1
+        try:
+            with self.gate.preemptible(ticket):
+                result = await work.call(self.provider)
+            flaw = work.flaw(result)
+        except (asyncio.CancelledError, Preempted):
+            self.free_tokens(ticket)
+            raise
+        except Exception as error:  # noqa: BLE001 - the seam where every foreign error gets its class
+            failure = self._health.read(classify(error, now=self._clock.utc()))
+            self.free_tokens(ticket)
+            self.ended(ticket, call, number, started_at, failure, None)
+            return Failed(failure, error)
+        usage = work.usage(result)
+        self.settle(ticket, usage)
+        if flaw is not None:
+            failure = Failure(kind=FailureKind.INVALID_OUTPUT, message=flaw)
+            self.ended(ticket, call, number, started_at, failure, usage)
+            return Failed(failure)
+        if not work.stays_open:
+            self.ended(ticket, call, number, started_at, None, usage)
+        return result
+
+    def settle(self, ticket: Ticket, usage: Usage | None) -> None:
+        """The provider has counted its tokens; an unknown count leaves the estimate standing."""
+        if ticket.reservation is not None and usage is not None and not usage.estimated:
+            self.gate.admission.pacing.settle(ticket.reservation, usage.total_tokens)
+
+    def free_tokens(self, ticket: Ticket) -> None:
+        """The call ended without an answer: the tokens reserved for it are free again."""
+        if ticket.reservation is not None:
+            self.gate.admission.pacing.release_tokens(ticket.reservation)
+            ticket.reservation = None
+
+    def throttled(self, pause_s: float) -> None:
+        """The provider asked to wait: everybody at this gate does."""
+        if self.gate.pause(pause_s):
+            pause = self.gate.admission.pause
+            self._emit(
+                events.GatePaused(upstream=self.name, pause_s=max(0.0, pause.until - self._clock.now()))
+            )
+
+    def _note(self, ticket: Ticket, failure: Failure | None, started_at: float) -> None:
+        now = self._clock.now()
+        probe, ticket.probe = ticket.probe, False
+        change = self._health.record(failure, probe=probe, now=now)
+        if change is not None:
+            self._tell(change, failure)
+        if failure is None:
+            self.gate.admission.pause.call_succeeded()
+        if self._adaptive is not None:
+            self._adapt(self._adaptive, failure, started_at, now)
+
+    def ended(
+        self,
+        ticket: Ticket,
+        call: Call,
+        number: int,
+        started_at: float,
+        failure: Failure | None,
+        usage: Usage | None,
+    ) -> None:
+        """An attempt is over: tell health, the adaptive limit and the listeners."""
+        self._note(ticket, failure, started_at)
+        self._emit(
+            events.AttemptEnded(
+                request_ids=call.request_ids,
+                model=call.model,
+                upstream=self.name,
+                attempt=number,
+                duration_ms=(self._clock.now() - started_at) * 1000,
+                failure=failure,
+                usage=usage,
+            )
+        )
+
+    def _tell(self, change: Change, failure: Failure | None) -> None:
+        block = self._health.block(self._clock.now())
+        retry_in_s = block.until - self._clock.now() if block else 0.0
+        if change in {Change.OPENED, Change.CLOSED}:
+            self._emit(events.BreakerChanged(upstream=self.name, state=str(change), retry_in_s=retry_in_s))
+        else:
+            self._emit(events.UpstreamHeld(upstream=self.name, held=change is Change.HELD, failure=failure))
+        if block is not None:
+            door = Door.UNHEALTHY if change is Change.OPENED else Door.MISCONFIGURED
+            self.gate.evict(Refusal(door, retry_in_s))
+
+    def _adapt(self, limit: AdaptiveLimit, failure: Failure | None, started_at: float, now: float) -> None:
+        before = limit.slots
+        if failure is None:
+            limit.succeeded(in_use=self.gate.admission.in_use)
+        elif failure.kind is FailureKind.THROTTLED or failure.timed_out:
+            limit.pushed_back(started_at=started_at, now=now)
+        if limit.slots != before:
+            self.gate.resize(limit.slots)
+            self._emit(events.SlotsChanged(upstream=self.name, slots=limit.slots))

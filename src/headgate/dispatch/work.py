@@ -1,0 +1,160 @@
+"""What an attempt does at the provider, and whether its result is any good."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from headgate.core.errors import ProviderFailure
+from headgate.core.failures import Failure, FailureKind
+from headgate.core.messages import Answer, Chunk, Request, Usage, estimate_usage
+from headgate.core.ports.provider import ItemAnswer, Provider
+
+T_co = TypeVar("T_co", covariant=True)
+T = TypeVar("T")
+
+Check = Callable[[Answer], object]
+"""Raises ValueError (or returns False) when an answer is not usable; the answer is then generated anew."""
+
+
+class Work(Protocol[T]):
+    """One provider call. `flaw` says why a result cannot be used, `usage` what it cost."""
+
+    stays_open: bool
+    """The attempt goes on after `call` returns; whoever reads on says how it ended."""
+
+    async def call(self, provider: Provider) -> T: ...
+
+    def flaw(self, result: T) -> str | None: ...
+
+    def usage(self, result: T) -> Usage | None: ...
+
+
+class Complete:
+    """One request, one whole answer."""
+
+    stays_open = False
+    __slots__ = ("_check", "_request")
+
+    def __init__(self, request: Request, check: Check | None = None) -> None:
+        self._request = request
+        self._check = check
+
+    async def call(self, provider: Provider) -> Answer:
+        return await provider.complete(self._request)
+
+    def flaw(self, result: Answer) -> str | None:
+        if result.blank:
+            return "the answer is blank"
+        if self._check is None:
+            return None
+        try:
+            verdict = self._check(result)
+        except (ValueError, msgspec.MsgspecError) as error:
+            return str(error) or type(error).__name__
+        return "the check returned False" if verdict is False else None
+
+    def usage(self, result: Answer) -> Usage:
+        return result.usage or estimate_usage(self._request, result.content or "")
+
+
+class CompleteMany:
+    """Several requests in one call; each item fares alone, so the call itself has no flaw."""
+
+    stays_open = False
+    __slots__ = ("_requests",)
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self._requests = requests
+
+    async def call(self, provider: Provider) -> Sequence[ItemAnswer]:
+        return await provider.complete_many(self._requests)
+
+    def flaw(self, result: Sequence[ItemAnswer]) -> str | None:  # noqa: ARG002 - the protocol's shape
+        return None
+
+    def usage(self, result: Sequence[ItemAnswer]) -> Usage | None:
+        known = [
+            item.outcome.usage for item in result if isinstance(item.outcome, Answer) and item.outcome.usage
+        ]
+        if not known:
+            return None
+        return Usage(sum(usage.input_tokens for usage in known), sum(usage.output_tokens for usage in known))
+
+
+class Opened:
+    """A stream whose first content has arrived: `waiting` chunks are yet to be handed out."""
+
+    __slots__ = ("chunks", "waiting")
+
+    def __init__(self, chunks: AsyncIterator[Chunk], waiting: list[Chunk]) -> None:
+        self.chunks = chunks
+        self.waiting = waiting
+
+
+class OpenStream:
+    """One request, a stream opened up to its first content: until then everything may still be retried."""
+
+    stays_open = True
+    __slots__ = ("_first_token_s", "_request")
+
+    def __init__(self, request: Request, first_token_s: float) -> None:
+        self._request = request
+        self._first_token_s = first_token_s
+
+    async def call(self, provider: Provider) -> Opened:
+        chunks = provider.stream(self._request)
+        try:
+            return Opened(chunks, await self._first_content(chunks))
+        except BaseException:
+            await close_stream(chunks)
+            raise
+
+    async def _first_content(self, chunks: AsyncIterator[Chunk]) -> list[Chunk]:
+        seen: list[Chunk] = []
+        scope = asyncio.timeout(self._first_token_s)
+        try:
+            async with scope:
+                async for chunk in chunks:
+                    seen.append(chunk)
+                    if chunk.has_content:
+                        return seen
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            raise _timed_out(f"no content within first_token_s ({self._first_token_s:g} s)") from None
+        return seen
+
+    def flaw(self, result: Opened) -> str | None:
+        return (
+            None if any(chunk.has_content for chunk in result.waiting) else "the stream ended without content"
+        )
+
+    def usage(self, result: Opened) -> Usage | None:  # noqa: ARG002 - known only when the stream has ended
+        return None
+
+
+async def close_stream(chunks: AsyncIterator[Chunk]) -> None:
+    """Stop the provider's work; generators and our own iterators both close this way."""
+    closing = getattr(chunks, "aclose", None)
+    if closing is not None:
+        await closing()
+
+
+async def next_chunk(chunks: AsyncIterator[Chunk], idle_s: float) -> Chunk:
+    """The next chunk, or a timeout failure after `idle_s` of silence. StopAsyncIteration passes through."""
+    scope = asyncio.timeout(idle_s)
+    try:
+        async with scope:
+            return await anext(chunks)
+    except TimeoutError:
+        if not scope.expired():
+            raise
+        raise _timed_out(f"nothing came for idle_s ({idle_s:g} s)") from None
+
+
+def _timed_out(message: str) -> ProviderFailure:
+    return ProviderFailure(
+        Failure(kind=FailureKind.TRANSIENT, message=message, code="timeout", timed_out=True)
+    )

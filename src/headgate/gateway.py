@@ -1,0 +1,256 @@
+"""The library's face: complete, stream, complete_many, hold_slot, status. It is handed its parts."""
+
+import math
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from headgate.core import events
+from headgate.core.errors import HeadgateError, InvalidRequest
+from headgate.core.messages import Lane, Message, Reply, Request, check_request
+from headgate.core.ports.clock import Clock
+from headgate.core.retry import RetryPolicy
+from headgate.dispatch.call import Call
+from headgate.dispatch.dispatcher import Dispatcher
+from headgate.dispatch.holding import HeldSlot, hold_slot
+from headgate.dispatch.many import complete_many
+from headgate.dispatch.microbatch import Gatherer
+from headgate.dispatch.requests import Requests
+from headgate.dispatch.router import ResponseRouter
+from headgate.dispatch.routes import Gather, Routes
+from headgate.dispatch.status import QueueStatus, queue_status
+from headgate.dispatch.streams import ReplyStream
+from headgate.dispatch.work import Check
+from headgate.observe.fanout import EventFanout
+
+
+class Gateway:
+    """Dependable calls to the configured models. Make one with `headgate.open(settings)`."""
+
+    def __init__(
+        self,
+        routes: Routes,
+        *,
+        clock: Clock,
+        chance: Callable[[], float],
+        new_id: Callable[[], str],
+        fanout: EventFanout,
+    ) -> None:
+        self.routes = routes
+        self.router = ResponseRouter(
+            on_stray=lambda request_id: fanout(events.StrayAnswer(request_id=request_id))
+        )
+        self._clock = clock
+        self._new_id = new_id
+        self._fanout = fanout
+        self._requests = Requests(Dispatcher(routes, clock=clock, chance=chance, emit=fanout))
+        self._gatherers: dict[tuple[str, Lane, str], Gatherer] = {}
+
+    async def complete(
+        self,
+        *,
+        model: str,
+        messages: Sequence[Message],
+        lane: Lane | str = Lane.INTERACTIVE,
+        deadline_s: float | None = None,
+        agent_id: str | None = None,
+        check: Check | None = None,
+        retry: RetryPolicy | None = None,
+        request_id: str | None = None,
+        tenant: str = "local",
+        **params: Any,
+    ) -> Reply:
+        """Ask a model and return its reply, or raise a `HeadgateError` that says what to do next.
+
+        `check` raises ValueError (or returns False) for an answer that cannot be used: it is then
+        generated anew with the slot in hand, up to the policy's attempts. `params` go to the provider.
+        """
+        request = self._request(model, messages, lane, agent_id, request_id, tenant, params)
+        call = self._call(request, deadline_s, retry)
+        return await self._complete(request, call, check)
+
+    def stream(
+        self,
+        *,
+        model: str,
+        messages: Sequence[Message],
+        lane: Lane | str = Lane.INTERACTIVE,
+        deadline_s: float | None = None,
+        agent_id: str | None = None,
+        retry: RetryPolicy | None = None,
+        request_id: str | None = None,
+        tenant: str = "local",
+        **params: Any,
+    ) -> ReplyStream:
+        """The reply chunk by chunk: `async with gateway.stream(…) as stream: async for chunk in stream: …`.
+
+        Failures are retried until the first content; after it a broken stream raises `StreamCut`.
+        """
+        request = self._request(model, messages, lane, agent_id, request_id, tenant, params)
+        return ReplyStream(self._requests, request, self._call(request, deadline_s, retry))
+
+    async def complete_many(
+        self,
+        requests: Iterable[Request | Mapping[str, Any]],
+        *,
+        model: str | None = None,
+        lane: Lane | str = Lane.BATCH,
+        deadline_s: float | None = None,
+        check: Check | None = None,
+        retry: RetryPolicy | None = None,
+    ) -> list[Reply | HeadgateError]:
+        """One reply or error per request, in the order asked. Items fare alone, and never flood the gate.
+
+        A request is a `Request`, or a mapping as `complete` takes it (`messages`, and any of `model`,
+        `lane`, `agent_id`, `request_id`, `tenant` and the provider's parameters). With `deadline_s`
+        unset each item has the model's own `total_s` from the moment it is sent.
+        """
+        asked = [self._item(item, model=model, lane=lane) for item in requests]
+        _check_deadline(deadline_s)
+        ends_at = math.inf if deadline_s is None else self._clock.now() + deadline_s
+
+        async def ask(request: Request) -> Reply:
+            # The deadline is for the whole run: what is asked later has less time left.
+            left_s = None if deadline_s is None else max(0.0, ends_at - self._clock.now())
+            call = self._requests.call(request, deadline_s=left_s, policy=retry)
+            return await self._complete(request, call, check, insist=True)
+
+        return await complete_many(asked, ask, self._in_flight_bound)
+
+    @asynccontextmanager
+    async def hold_slot(
+        self,
+        model: str,
+        lane: Lane | str = Lane.INTERACTIVE,
+        *,
+        deadline_s: float | None = None,
+        tenant: str = "local",
+        tokens: int = 0,
+    ) -> AsyncIterator[HeldSlot]:
+        """Hold one slot over several generations: `async with gateway.hold_slot("summary") as slot: …`."""
+        _check_deadline(deadline_s)
+        now = self._clock.now()
+        total_s = self.routes.find(model).timeouts.total_s
+        call = Call(
+            model=model,
+            request_ids=(self._new_id(),),
+            started_at=now,
+            deadline=now + min(total_s, total_s if deadline_s is None else deadline_s),
+            lane=_lane(lane),
+            tenant=tenant,
+            tokens=tokens,
+        )
+        async with hold_slot(self._requests, call) as slot:
+            yield slot
+
+    def status(self) -> QueueStatus:
+        """Queues and slots of all gates, summed and one by one."""
+        return queue_status(self.routes.known())
+
+    def listen(self, listener: events.Listener) -> Callable[[], None]:
+        """Hear every event; returns what ends it."""
+        return self._fanout.listen(listener)
+
+    async def aclose(self) -> None:
+        """Refuse new calls, dismiss those who wait, and close the providers."""
+        for gatherer in list(self._gatherers.values()):
+            await gatherer.aclose()
+        for route in self.routes.known():
+            for upstream in route.upstreams:
+                upstream.gate.close()
+                await upstream.provider.aclose()
+
+    # ---- Inside -----------------------------------------------------------------------------------
+
+    async def _complete(
+        self, request: Request, call: Call, check: Check | None, *, insist: bool = False
+    ) -> Reply:
+        route = self.routes.find(request.model)
+        size = route.most_inputs
+        self._requests.take_off(request)
+        try:
+            if size == 1 or (route.gather is None and not insist):
+                return await self._requests.complete(request, call, check, insist=insist)
+            return await self._gather(request, call, check, route.gather or Gather(size=size), size)
+        finally:
+            self._requests.land(request)
+
+    async def _gather(
+        self, request: Request, call: Call, check: Check | None, gather: Gather, most_inputs: int
+    ) -> Reply:
+        key = (request.model, request.lane, request.tenant)
+        gatherer = self._gatherers.get(key)
+        if gatherer is None:
+            fitting = Gather(size=min(gather.size, most_inputs), wait_ms=gather.wait_ms)
+            gatherer = self._gatherers[key] = Gatherer(self._requests, self.router, fitting)
+        try:
+            return await gatherer.ask(request, call, check)
+        finally:
+            if gatherer.idle and self._gatherers.get(key) is gatherer:
+                del self._gatherers[key]
+
+    def _in_flight_bound(self, model: str) -> int:
+        """As many as the model's slots take, and a few more that wait so that no slot idles."""
+        route = self.routes.find(model)
+        slots = route.upstreams[0].gate.rules.slots
+        return (slots + max(1, slots // 4)) * route.most_inputs
+
+    def _request(
+        self,
+        model: str,
+        messages: Sequence[Message],
+        lane: Lane | str,
+        agent_id: str | None,
+        request_id: str | None,
+        tenant: str,
+        params: Mapping[str, Any],
+    ) -> Request:
+        request = Request(
+            id=self._new_id() if request_id is None else request_id,
+            model=model,
+            messages=messages,
+            params=params,
+            lane=_lane(lane),
+            tenant=tenant,
+            agent_id=agent_id,
+        )
+        check_request(request)
+        return request
+
+    def _item(self, item: Request | Mapping[str, Any], *, model: str | None, lane: Lane | str) -> Request:
+        if isinstance(item, Request):
+            check_request(item)
+            self.routes.find(item.model)
+            return item
+        if not isinstance(item, Mapping):
+            raise InvalidRequest("each request must be a Request or a mapping with its messages")
+        fields = {"model": model, "lane": lane, "agent_id": None, "request_id": None, "tenant": "local"}
+        known = {name: item.get(name, default) for name, default in fields.items()}
+        params = {name: value for name, value in item.items() if name not in fields and name != "messages"}
+        request = self._request(messages=item.get("messages", ()), params=params, **known)
+        self.routes.find(request.model)
+        return request
+
+    def _call(self, request: Request, deadline_s: float | None, retry: RetryPolicy | None) -> Call:
+        _check_deadline(deadline_s)
+        return self._requests.call(request, deadline_s=deadline_s, policy=retry)
+
+
+def _lane(lane: Lane | str) -> Lane:
+    try:
+        return Lane(lane)
+    except ValueError:
+        raise InvalidRequest(f"lane must be 'interactive' or 'batch', not {lane!r}", param="lane") from None
+
+
+def _check_deadline(deadline_s: object) -> None:
+    if deadline_s is None:
+        return
+    if (
+        isinstance(deadline_s, bool)
+        or not isinstance(deadline_s, int | float)
+        or not 0 < deadline_s < math.inf
+    ):
+        raise InvalidRequest(
+            f"deadline_s must be a number of seconds above 0, not {deadline_s!r}", param="deadline_s"
+        )

@@ -1,0 +1,1 @@
+"""What the events become: files, metrics, charts. Listeners only; nothing here can change a call."""

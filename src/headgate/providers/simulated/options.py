@@ -1,0 +1,175 @@
+"""How a simulated provider behaves, as one checked record."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from headgate.core.failures import FailureKind
+from headgate.core.problems import InvalidSettings, Review
+from headgate.providers.simulated.latency import LatencyShape
+from headgate.providers.simulated.script import Outcome, ScriptEntry, read_entry
+from headgate.providers.simulated.spelling import did_you_mean
+
+OUTCOME_BY_KIND: Final[Mapping[FailureKind, Outcome]] = {
+    FailureKind.THROTTLED: Outcome.THROTTLED,
+    FailureKind.TRANSIENT: Outcome.TRANSIENT,
+    FailureKind.INVALID_OUTPUT: Outcome.BLANK,
+    FailureKind.REJECTED: Outcome.REJECTED,
+    FailureKind.MISCONFIGURED: Outcome.MISCONFIGURED,
+    FailureKind.BROKEN: Outcome.BROKEN,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulatedOptions:
+    """A provider's temperament. Each call takes its fate from the script, else from chance, else `outcome`."""
+
+    latency_s: float = 0.05
+    """The mean time to an answer."""
+    latency: LatencyShape = LatencyShape.FIXED
+    latency_spread: float = 0.5
+    """uniform: half-width as a share of the mean; lognormal: sigma."""
+    connect_latency_s: float = 0.0
+    """Time spent connecting, before anything else; `math.inf`: nobody is there."""
+
+    failures: Mapping[str, float] = field(default_factory=dict)
+    """Kind of failure → how likely a call ends so."""
+    failure_latency_s: float | None = None
+    """The time to an error answer; None: as long as to an answer."""
+    retry_after_s: float | None = None
+    """The wait that throttled failures ask for."""
+    outage: Sequence[tuple[float, float]] = ()
+    """(start_s, end_s) since the provider's creation: every call is answered 503 between them."""
+
+    script: Sequence[ScriptEntry] = ()
+    """The fates of the first calls, in order."""
+    script_by_request: bool = False
+    """Each request id goes through the script on its own: its attempt n gets entry n."""
+    outcome: ScriptEntry = Outcome.OK
+    """The fate of a call that neither script nor chance decides."""
+
+    chunks: int = 8
+    """The most pieces with text that a streamed answer comes in."""
+    first_token_s: float | None = None
+    """The time to a stream's first piece; None: a drawn latency."""
+    chunk_gap_s: float = 0.0
+    cut_after_chunks: int = 3
+    """Where `cut` cuts a stream and `stall` stalls it."""
+
+    answers: Mapping[str, str] | Sequence[str] = ()
+    """Answers by the exact text of the last user message, or in the order of the calls."""
+    seed: int = 0
+    """Goes into the default answers' marks: two providers with two seeds answer differently."""
+    output_tokens: int | None = None
+    """The tokens each answer is said to have; None: counted from its text."""
+    report_usage: bool = True
+
+    many_inputs: int = 1
+    """How many requests fit into one call."""
+    shuffle_many: bool = True
+    """The answers of one call come back in any order."""
+    fail_whole: bool = False
+    """One failing request fails the whole call that carries it."""
+
+    record_starts: bool = True
+
+    def __post_init__(self) -> None:
+        review = Review()
+        self._check_times(review)
+        self._check_failures(review)
+        self._check_script(review)
+        self._check_answers(review)
+        for name in ("script_by_request", "report_usage", "shuffle_many", "fail_whole", "record_starts"):
+            _check_flag(review, name, getattr(self, name))
+        review.refuse()
+
+    def _check_times(self, review: Review) -> None:
+        review.number("latency_s", self.latency_s)
+        shapes = list(LatencyShape)
+        if self.latency not in shapes:
+            review.add("latency", f"must be one of {', '.join(shapes)}, not {self.latency!r}")
+        # A uniform latency may not reach below zero.
+        widest = 1 if self.latency == LatencyShape.UNIFORM else math.inf
+        review.number("latency_spread", self.latency_spread, most=widest)
+        if self.connect_latency_s != math.inf:
+            review.number("connect_latency_s", self.connect_latency_s)
+        review.number("first_token_s", self.first_token_s)
+        review.number("chunk_gap_s", self.chunk_gap_s)
+        review.number("chunks", self.chunks, least=1, whole=True)
+        review.number("cut_after_chunks", self.cut_after_chunks, whole=True)
+
+    def _check_failures(self, review: Review) -> None:
+        review.number("failure_latency_s", self.failure_latency_s)
+        review.number("retry_after_s", self.retry_after_s)
+        _check_shares(review, self.failures)
+        if _is_list(review, "outage", self.outage):
+            for index, span in enumerate(self.outage):
+                _check_span(review, f"outage[{index}]", span)
+
+    def _check_script(self, review: Review) -> None:
+        _check_entry(review, "outcome", self.outcome)
+        if _is_list(review, "script", self.script):
+            for index, entry in enumerate(self.script):
+                _check_entry(review, f"script[{index}]", entry)
+
+    def _check_answers(self, review: Review) -> None:
+        _check_texts(review, "answers", self.answers)
+        review.number("seed", self.seed, most=2**32 - 1, whole=True)
+        review.number("output_tokens", self.output_tokens, whole=True)
+        review.number("many_inputs", self.many_inputs, least=1, whole=True)
+
+
+def _check_shares(review: Review, failures: object) -> None:
+    if not isinstance(failures, Mapping):
+        review.add("failures", f"must map kinds of failure to probabilities, not {failures!r}")
+        return
+    count = len(review.problems)
+    for kind, share in failures.items():
+        if kind not in OUTCOME_BY_KIND:
+            known = ", ".join(OUTCOME_BY_KIND)
+            review.add(
+                f"failures.{kind}", f"is unknown; known: {known}{did_you_mean(str(kind), OUTCOME_BY_KIND)}"
+            )
+        review.number(f"failures.{kind}", share, most=1)
+    # Ten times 0.1 is a little more than 1 in floating point, and meant as 1.
+    if len(review.problems) == count and math.fsum(failures.values()) > 1 + 1e-9:
+        review.add("failures", f"must add up to at most 1, not {math.fsum(failures.values()):g}")
+
+
+def _check_span(review: Review, path: str, span: object) -> None:
+    if isinstance(span, str) or not isinstance(span, Sequence) or len(span) != 2:
+        review.add(path, f"must be a pair of seconds, start and end, not {span!r}")
+        return
+    count = len(review.problems)
+    review.number(path, span[0])
+    review.number(path, span[1])
+    if len(review.problems) == count and not span[0] < span[1]:
+        review.add(path, f"must end after its start, not {span!r}")
+
+
+def _check_entry(review: Review, path: str, entry: object) -> None:
+    try:
+        read_entry(entry)
+    except InvalidSettings as error:
+        review.problems.extend(problem.under(path) for problem in error.problems)
+
+
+def _check_texts(review: Review, name: str, value: object) -> None:
+    texts = [*value, *value.values()] if isinstance(value, Mapping) else value
+    if isinstance(texts, str) or not isinstance(texts, Sequence):
+        review.add(name, f"must be a list of texts or a mapping of texts, not {value!r}")
+    elif not all(isinstance(text, str) for text in texts):
+        review.add(name, "must hold texts only")
+
+
+def _check_flag(review: Review, name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        review.add(name, f"must be true or false, not {value!r}")
+
+
+def _is_list(review: Review, name: str, value: object) -> bool:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        review.add(name, f"must be a list, not {value!r}")
+        return False
+    return True

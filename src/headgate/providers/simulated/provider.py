@@ -1,0 +1,187 @@
+"""The simulated provider: takes each call through connecting, waiting and its fate."""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+from headgate.core.errors import ProviderFailure
+from headgate.core.failures import Failure
+from headgate.core.messages import Answer, Chunk, Request, Usage
+from headgate.core.ports.clock import Chance, Clock
+from headgate.core.ports.provider import ItemAnswer
+from headgate.providers.simulated import errors, text
+from headgate.providers.simulated.counts import CallCounts
+from headgate.providers.simulated.fates import Fates
+from headgate.providers.simulated.options import SimulatedOptions
+from headgate.providers.simulated.script import Outcome, ScriptedOutcome
+
+_UNAVAILABLE: Final = ScriptedOutcome(outcome=Outcome.TRANSIENT)
+_TOO_MANY: Final = ScriptedOutcome(outcome=Outcome.REJECTED)
+
+
+class SimulatedProvider(CallCounts):
+    """A provider that only needs a clock and chance. The same seed and the same calls give the same story."""
+
+    def __init__(
+        self,
+        options: SimulatedOptions,
+        *,
+        model: str,
+        clock: Clock,
+        chance: Chance,
+        connect_timeout_s: float | None = None,
+    ) -> None:
+        super().__init__(clock, record_starts=options.record_starts)
+        self.options = options
+        self.model = model
+        self.most_inputs = options.many_inputs
+        self._chance = chance
+        self._connect_timeout_s = connect_timeout_s
+        self._created = clock.now()
+        self._fates = Fates(options, chance)
+        self._answers = text.Answers(options.answers, options.seed)
+        self._hanging: set[asyncio.Future[None]] = set()
+
+    async def complete(self, request: Request) -> Answer:
+        self._arrive()
+        try:
+            fate = self._fates.deal(self._see(request.id))
+            words = self._answers.text(request, fate)
+            await self._wait(self._fates.latency_s(fate))
+            await self._end(fate)
+            return self._answer(request, fate, words)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        finally:
+            self.in_flight -= 1
+
+    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+        self._arrive()
+        finished = False
+        try:
+            fate = self._fates.deal(self._see(request.id))
+            words = self._answers.text(request, fate)
+            await self._wait(self._fates.first_token_s(fate))
+            for index, piece in enumerate(self._pieces(fate, words)):
+                if index:
+                    await self._pause(self.options.chunk_gap_s)
+                yield Chunk(text=piece)
+            await self._end(fate)
+            # Who stops reading at the finish reason has the whole answer: that is no cancellation.
+            finished = True
+            self.in_flight -= 1
+            yield Chunk(finish_reason=text.finish_reason(fate), usage=self._usage(request, words))
+        except (asyncio.CancelledError, GeneratorExit):
+            if not finished:
+                self.cancelled += 1
+            raise
+        finally:
+            if not finished:
+                self.in_flight -= 1
+
+    async def complete_many(self, requests: Sequence[Request]) -> Sequence[ItemAnswer]:
+        self._arrive()
+        try:
+            return await self._answer_many(requests)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        finally:
+            self.in_flight -= 1
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+    async def _answer_many(self, requests: Sequence[Request]) -> Sequence[ItemAnswer]:
+        fates = [self._fates.deal(self._see(request.id)) for request in requests]
+        words = [self._answers.text(request, fate) for request, fate in zip(requests, fates, strict=True)]
+        # One call ends when its slowest item does.
+        await self._wait(max(map(self._fates.latency_s, fates), default=0.0))
+        await self._end_whole(fates)
+        items = [
+            ItemAnswer(request.id, self._failure(fate) if fate.fails else self._answer(request, fate, said))
+            for request, fate, said in zip(requests, fates, words, strict=True)
+        ]
+        if self.options.shuffle_many:
+            self._shuffle(items)
+        return items
+
+    async def _end_whole(self, fates: Sequence[ScriptedOutcome]) -> None:
+        if len(fates) > self.most_inputs:
+            raise self._error(_TOO_MANY)
+        for fate in fates:
+            if self.options.fail_whole or fate.outcome is Outcome.STALL:
+                await self._end(fate)
+
+    def _shuffle(self, items: list[ItemAnswer]) -> None:
+        for last in range(len(items) - 1, 0, -1):
+            other = int(self._chance() * (last + 1))
+            items[last], items[other] = items[other], items[last]
+
+    async def _wait(self, latency_s: float) -> None:
+        """Connect and wait for the answer to begin. During an outage a quick 503 is all there is."""
+        options = self.options
+        if options.connect_latency_s:
+            await self._connect(options.connect_latency_s)
+        if options.outage and self._in_outage():
+            await self._pause(options.failure_latency_s or 0.0)
+            raise self._error(_UNAVAILABLE)
+        if latency_s:
+            await self._clock.sleep(latency_s)
+
+    async def _connect(self, latency_s: float) -> None:
+        limit_s = self._connect_timeout_s
+        if limit_s is not None and latency_s > limit_s:
+            await self._pause(limit_s)
+            raise ProviderFailure(errors.connect_timed_out(self.model, limit_s))
+        if latency_s == math.inf:
+            await self._hang()
+        await self._clock.sleep(latency_s)
+
+    def _in_outage(self) -> bool:
+        age_s = self._clock.now() - self._created
+        return any(start_s <= age_s < end_s for start_s, end_s in self.options.outage)
+
+    async def _pause(self, seconds: float) -> None:
+        if seconds:
+            await self._clock.sleep(seconds)
+
+    async def _end(self, fate: ScriptedOutcome) -> None:
+        """Fail or hang, if that is the fate. What breaks off and does not fail, hangs."""
+        if fate.fails:
+            raise self._error(fate)
+        if fate.breaks_off:
+            await self._hang()
+
+    async def _hang(self) -> None:
+        """Wait for what never comes. Not on a timer: virtual time would run ahead to its end."""
+        never = asyncio.get_running_loop().create_future()
+        # A task that waits for a future nobody else holds may be collected as garbage.
+        self._hanging.add(never)
+        try:
+            await never
+        finally:
+            self._hanging.discard(never)
+
+    def _pieces(self, fate: ScriptedOutcome, words: str) -> list[str]:
+        parts = text.pieces(words, self.options.chunks)
+        return parts[: self.options.cut_after_chunks] if fate.breaks_off else parts
+
+    def _answer(self, request: Request, fate: ScriptedOutcome, words: str) -> Answer:
+        usage = self._usage(request, words)
+        return Answer(content=words, finish_reason=text.finish_reason(fate), usage=usage)
+
+    def _usage(self, request: Request, words: str) -> Usage | None:
+        options = self.options
+        return text.count_usage(request, words, options.output_tokens) if options.report_usage else None
+
+    def _failure(self, fate: ScriptedOutcome) -> Failure:
+        wait_s = self.options.retry_after_s
+        return errors.failure_of(fate, model=self.model, throttle_retry_after_s=wait_s, now=self._clock.utc())
+
+    def _error(self, fate: ScriptedOutcome) -> Exception:
+        if fate.outcome is Outcome.BROKEN:
+            return RuntimeError(errors.broken_message(self.model))
+        return ProviderFailure(self._failure(fate))

@@ -1,0 +1,80 @@
+"""What a simulated provider says: canned answers, default ones that name their question, and bad ones."""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from headgate.core.messages import Message, Request, Usage, estimate_usage
+from headgate.providers.simulated.script import Outcome, ScriptedOutcome
+
+LONGEST_ECHO_CHARS: Final = 80
+BAD_TEXTS: Final[Mapping[Outcome, str]] = {
+    Outcome.BLANK: "",
+    Outcome.REPEAT: "This sentence says the same thing again. " * 50,
+    Outcome.BAD_JSON: '{"label": "THINK", "reason": "this JSON never',
+}
+
+
+class Answers:
+    """Chooses each call's text. Canned answers in order go out in the order of the calls."""
+
+    def __init__(self, canned: Mapping[str, str] | Sequence[str], seed: int) -> None:
+        self._by_question = canned if isinstance(canned, Mapping) else {}
+        self._in_order = iter(() if isinstance(canned, Mapping) else canned)
+        self._seed = seed
+
+    def text(self, request: Request, fate: ScriptedOutcome) -> str:
+        """What the call will say if it comes to that; an error says nothing."""
+        if fate.is_error:
+            return ""
+        bad = BAD_TEXTS.get(fate.outcome)
+        return self._good_text(request, fate) if bad is None else bad
+
+    def _good_text(self, request: Request, fate: ScriptedOutcome) -> str:
+        if fate.content is not None:
+            return fate.content
+        question = last_user_text(request)
+        canned = self._by_question.get(question)
+        # A call that breaks off delivers no answer, so it uses up none.
+        if canned is None and not fate.breaks_off:
+            canned = next(self._in_order, None)
+        return default_answer(question, self._seed) if canned is None else canned
+
+
+def default_answer(question: str, seed: int) -> str:
+    """Names its question, with a mark of all of it: answers to long questions can be told apart too."""
+    mark = zlib.crc32(question.encode(errors="surrogatepass"), seed)
+    echo = question if len(question) <= LONGEST_ECHO_CHARS else question[: LONGEST_ECHO_CHARS - 1] + "…"
+    return f"simulated answer to: {echo} [{mark:08x}]"
+
+
+def last_user_text(request: Request) -> str:
+    """The text of the last message from a user, else of the last message."""
+    for message in reversed(request.messages):
+        if message.get("role") == "user":
+            return _text_of(message)
+    return _text_of(request.messages[-1]) if request.messages else ""
+
+
+def _text_of(message: Message) -> str:
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    return "".join(str(part.get("text", "")) for part in content or ())
+
+
+def pieces(text: str, count: int) -> list[str]:
+    """The text in `count` pieces of about the same length, fewer when it is too short; none is empty."""
+    count = min(count, len(text))
+    return [text[len(text) * part // count : len(text) * (part + 1) // count] for part in range(count)]
+
+
+def count_usage(request: Request, text: str, output_tokens: int | None) -> Usage:
+    """Tokens as a provider would report them: counted, not estimated."""
+    guess = estimate_usage(request, text)
+    return Usage(guess.input_tokens, guess.output_tokens if output_tokens is None else output_tokens)
+
+
+def finish_reason(fate: ScriptedOutcome) -> str:
+    """Who repeats himself is stopped by the token limit."""
+    return "length" if fate.outcome is Outcome.REPEAT else "stop"

@@ -1,0 +1,98 @@
+"""Overrides from the environment: `HEADGATE__MODELS__SUMMARY__RETRY__MAX_ATTEMPTS=5` goes over the file.
+
+A part of a name matches a key whatever its case, with `_` for every character that is no letter or digit.
+Names with a single underscore (`HEADGATE_URL`) are no overrides.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from headgate.settings.findings import Findings
+from headgate.settings.places import TOP, Place, written
+from headgate.settings.scalars import meaning
+from headgate.settings.strict_yaml import Unreadable, read_yaml
+
+PREFIX: Final = "HEADGATE__"
+_SEPARATOR: Final = "__"
+
+
+class _Astray(Exception):
+    """The variable's name leads nowhere."""
+
+
+def override(tree: dict[str, Any], env: Mapping[str, str], findings: Findings) -> None:
+    """Put every override into the tree, in the order of their names."""
+    for variable in sorted(env):
+        if variable.startswith(PREFIX):
+            try:
+                place = _put(tree, variable.removeprefix(PREFIX), value_of(env[variable]))
+            except _Astray as error:
+                findings.add((variable,), str(error))
+            else:
+                findings.variables[place] = variable
+
+
+def value_of(text: str) -> Any:
+    """A number, a boolean, null, a quoted text, a list or mapping in brackets; anything else is itself."""
+    stripped = text.strip()
+    if not stripped.startswith(("[", "{", '"', "'")):
+        return meaning(stripped) if isinstance(meaning(stripped), int | float | None) else text
+    findings = Findings()
+    try:
+        value = read_yaml(stripped, findings)
+    except Unreadable:
+        return text
+    return text if findings else value
+
+
+def _put(node: Any, rest: str, value: Any, place: Place = TOP) -> Place:
+    """Follow the name into the tree and set the value; the answer is the uppermost place that is new."""
+    key, rest = _step(node, rest, place)
+    here = (*place, key)
+    if not rest:
+        node[key] = value
+    elif isinstance(node, list) or key in node:
+        return _put(node[key], rest, value, here)
+    else:
+        node[key] = {}
+        _put(node[key], rest, value, here)
+    return here
+
+
+def _step(node: Any, rest: str, place: Place) -> tuple[str | int, str]:
+    """The next key or index, and what is left of the name."""
+    part, _, after = rest.partition(_SEPARATOR)
+    if isinstance(node, dict):
+        return _known_key(node, rest, place) or _new_key(part, after)
+    if not isinstance(node, list):
+        raise _Astray(f"{written(place)} has no parts that could be set")
+    if not (part.isascii() and part.isdigit()):
+        raise _Astray(f"{written(place)} is a list: after it comes a number")
+    if int(part) >= len(node):
+        raise _Astray(f"there is no {written((*place, int(part)))}: the list has {len(node)}, counted from 0")
+    return int(part), after
+
+
+def _known_key(node: dict[str, Any], rest: str, place: Place) -> tuple[str, str] | None:
+    """The longest key that the name begins with: `simulated/*` holds a separator itself."""
+    wanted = rest.upper() + _SEPARATOR
+    found = [key for key in node if wanted.startswith(_as_part(key) + _SEPARATOR)]
+    if not found:
+        return None
+    longest = max(len(key) for key in found)
+    key, *others = [key for key in found if len(key) == longest]
+    if others:
+        names = ", ".join(written((*place, name)) for name in (key, *others))
+        raise _Astray(f"could mean any of {names}")
+    return key, rest[longest + len(_SEPARATOR) :]
+
+
+def _new_key(part: str, after: str) -> tuple[str, str]:
+    if not part:
+        raise _Astray("a part of the name is empty")
+    return part.lower(), after
+
+
+def _as_part(key: str) -> str:
+    return re.sub(r"[^A-Z0-9]", "_", key.upper())

@@ -1,0 +1,119 @@
+"""The settings as records: they compose the components' own records and add nothing but names."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from headgate.core.gate_rules import GateRules
+from headgate.core.problems import Review
+from headgate.core.retry import RetryPolicy
+from headgate.core.timeouts import Timeouts
+from headgate.dispatch.routes import Balance, Gather
+
+SIMULATED: Final = "simulated"
+ALWAYS_THERE: Final = (SIMULATED, f"{SIMULATED}/*")
+"""Models that need no settings: they lead to the simulated provider unless defined otherwise."""
+LONGEST_NAME: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpstreamSettings:
+    """One provider behind one gate."""
+
+    provider: str
+    model: str | None = None
+    """The provider's own name for the model; None: the provider's default, in a family the member's name."""
+    gate: GateRules = field(default_factory=GateRules)
+    adaptive: bool = False
+    spill: bool = False
+    breaker: bool = True
+    budget: bool = True
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """What belongs to the provider. It may hold keys and passwords, so it never prints."""
+
+    def __post_init__(self) -> None:
+        review = Review()
+        _check_name(review, "provider", self.provider)
+        if self.model is not None:
+            _check_name(review, "model", self.model)
+        review.refuse()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSettings:
+    """What stands behind one public model name."""
+
+    upstreams: tuple[UpstreamSettings, ...]
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    balance: Balance = Balance.ORDERED
+    gather: Gather | None = None
+
+    def __post_init__(self) -> None:
+        review = Review()
+        if not self.upstreams:
+            review.add("upstreams", "must have at least one entry")
+        if self.gather is not None:
+            check_gather(review, self.gather, under="gather.")
+        review.refuse()
+
+
+def simulated_models() -> dict[str, ModelSettings]:
+    upstreams = (UpstreamSettings(provider=SIMULATED),)
+    return {name: ModelSettings(upstreams=upstreams) for name in ALWAYS_THERE}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything an operator can decide."""
+
+    models: Mapping[str, ModelSettings] = field(default_factory=simulated_models)
+    data_dir: Path = Path(".headgate")
+    logs_dir: Path | None = None
+
+    def __post_init__(self) -> None:
+        review = Review()
+        for name in self.models:
+            if mistake := name_mistake(name):
+                review.add(f"models.{name}", mistake)
+        for field_name, path in (("data_dir", self.data_dir), ("logs_dir", self.logs_dir)):
+            if path is not None and (mistake := path_mistake(str(path))):
+                review.add(field_name, mistake)
+        review.refuse()
+
+    @property
+    def logs_path(self) -> Path:
+        return self.data_dir / "logs" if self.logs_dir is None else self.logs_dir
+
+
+def check_gather(review: Review, gather: Gather, *, under: str = "") -> None:
+    """What an operator may ask for; the gateway itself also gathers as many as a provider takes."""
+    review.number(f"{under}size", gather.size, least=1, most=1000, whole=True)
+    review.number(f"{under}wait_ms", gather.wait_ms, most=60_000)
+
+
+def name_mistake(name: str) -> str | None:
+    """Why this cannot be a model's name. A star makes a family: `name/*`."""
+    if not 1 <= len(name) <= LONGEST_NAME:
+        return f"a model's name must have 1 to {LONGEST_NAME} characters, not {len(name)}"
+    if not name.isprintable():
+        return "a model's name must be printable"
+    if "*" in name and ("*" in name[:-1] or not name[:-2] or not name.endswith("/*")):
+        return "a star may only end a family's name, after a slash: 'name/*'"
+    return None
+
+
+def path_mistake(path: str) -> str | None:
+    if not path.strip() or "\0" in path:
+        return "must be the path of a directory"
+    if path.startswith("~"):
+        return "must not start with ~: write the path out, or use ${HOME}"
+    return None
+
+
+def _check_name(review: Review, field_name: str, name: str) -> None:
+    if not name.strip():
+        review.add(field_name, "must not be empty")
+    elif not name.isprintable():
+        review.add(field_name, "must be printable")

@@ -1,0 +1,135 @@
+"""YAML text to plain values, from the parser's events: nothing is guessed, doubled, shared or constructed.
+
+Duplicate keys are told with their lines, anchors and tags are refused, and no alias is ever expanded.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final, NoReturn
+
+import yaml
+from yaml.reader import Reader
+
+from headgate.settings.findings import Findings
+from headgate.settings.places import TOP, Place
+from headgate.settings.scalars import Scalar, meaning
+
+MOST_DEPTH: Final = 32
+# The C parser is ten times faster and not always there; both tell the same events.
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class Unreadable(Exception):
+    """The text is not YAML, from this line on."""
+
+
+def read_yaml(text: str, findings: Findings) -> Any:
+    """The one document of a text; None when it is empty. Raises `Unreadable`."""
+    _check_characters(text)
+    try:
+        return _Document(text, findings).read()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        message = _explain(error)
+    except yaml.YAMLError:
+        mark, message = None, "the text is not YAML"
+    # Raised here, not above: the parser's own error quotes the text around it, which may hold secrets.
+    _stop(message, mark)
+
+
+def _check_characters(text: str) -> None:
+    if found := Reader.NON_PRINTABLE.search(text):
+        before = text[: found.start()]
+        line, column = before.count("\n") + 1, found.start() - before.rfind("\n")
+        raise Unreadable(
+            f"line {line}, column {column}: the character U+{ord(found.group()):04X} is not allowed"
+        )
+
+
+def _explain(error: yaml.MarkedYAMLError) -> str:
+    message = ", ".join(part for part in (error.context, error.problem) if part)
+    if "flow" in message and "'{'" in message:
+        return f'{message} (inside braces, quote text with a variable: "${{NAME}}")'
+    return message
+
+
+def _stop(message: str, mark: yaml.Mark | None) -> NoReturn:
+    raise Unreadable(f"line {mark.line + 1}, column {mark.column + 1}: {message}" if mark else message)
+
+
+class _Document:
+    """Builds values from events, one level of nesting per call."""
+
+    def __init__(self, text: str, findings: Findings) -> None:
+        self._events: Iterator[yaml.Event] = yaml.parse(text, Loader=_LOADER)
+        self._findings = findings
+
+    def read(self) -> Any:
+        value, documents = None, 0
+        for event in self._events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                documents += 1
+                if documents > 1:
+                    _stop("a second document starts; there may be only one", event.start_mark)
+                value = self._value(next(self._events), TOP)
+        return value
+
+    def _value(self, event: yaml.Event, place: Place) -> Any:
+        if len(place) > MOST_DEPTH:
+            _stop(f"nested more than {MOST_DEPTH} levels deep", event.start_mark)
+        self._check_marks(event, place)
+        match event:
+            case yaml.ScalarEvent():
+                return _scalar(event)
+            case yaml.SequenceStartEvent():
+                return self._sequence(place)
+            case yaml.MappingStartEvent():
+                return self._mapping(place)
+            case _:  # an alias, reported above
+                return None
+
+    def _sequence(self, place: Place) -> list[Any]:
+        values: list[Any] = []
+        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
+            values.append(self._value(event, (*place, len(values))))
+        return values
+
+    def _mapping(self, place: Place) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        lines: dict[str, int] = {}
+        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
+            key = self._key(event, place)
+            line = event.start_mark.line + 1
+            value = self._value(next(self._events), (*place, key))
+            if key in values:
+                self._findings.add((*place, key), f"is given twice, on line {lines[key]} and on line {line}")
+            else:
+                values[key], lines[key] = value, line
+        return values
+
+    def _key(self, event: yaml.Event, place: Place) -> str:
+        if not isinstance(event, yaml.ScalarEvent):
+            _stop("a key must be text", event.start_mark)
+        key = str(event.value)
+        self._check_marks(event, (*place, key))
+        # `off:` is a fine key; only what is no word at all needs quotes.
+        if not isinstance(_scalar(event), str | bool):
+            refuse_key((*place, key), self._findings)
+        return key
+
+    def _check_marks(self, event: yaml.Event, place: Place) -> None:
+        """Aliases let ten lines stand for a billion values, and tags construct things: neither is needed."""
+        if getattr(event, "anchor", None) is not None:
+            sign = "*" if isinstance(event, yaml.AliasEvent) else "&"
+            self._findings.reject(place, f"YAML's anchors and aliases ({sign}) are refused: write it out")
+        if getattr(event, "tag", None) is not None:
+            self._findings.reject(place, "YAML's tags (!) are refused: write the plain value")
+
+
+def _scalar(event: yaml.ScalarEvent) -> Scalar:
+    # Without quotes it may be a number or a word like `true`; with quotes it is text.
+    return meaning(event.value) if event.implicit[0] else str(event.value)
+
+
+def refuse_key(place: Place, findings: Findings) -> None:
+    names = "model names" if place[:-1] == ("models",) else "keys"
+    findings.add(place, f"{names} must be text: quote it")

@@ -1,0 +1,201 @@
+"""The composition root: the only place that names concrete providers and puts the parts together."""
+
+import math
+import os
+import random
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from headgate.blocking import BlockingGateway
+from headgate.core.budget import CAPACITY, RetryBudget
+from headgate.core.health import Health
+from headgate.core.ports.clock import Chance, Clock
+from headgate.core.ports.provider import Provider
+from headgate.core.problems import InvalidSettings, Problem
+from headgate.core.timeouts import Timeouts
+from headgate.dispatch.clock import SystemClock
+from headgate.dispatch.gate import Gate
+from headgate.dispatch.routes import Route, Routes
+from headgate.dispatch.upstream import Upstream
+from headgate.gateway import Gateway
+from headgate.observe.eventlog import EventLog
+from headgate.observe.fanout import EventFanout
+from headgate.providers.simulated import SimulatedProvider, options_for
+from headgate.settings import ModelSettings, Settings, UpstreamSettings, load
+
+SettingsSource = Settings | Mapping[str, Any] | str | Path | None
+"""Built settings, a mapping shaped like headgate.yaml, a path to one, or None for ./headgate.yaml or defaults."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a provider is given besides its own options."""
+
+    clock: Clock
+    chance: Chance
+    timeouts: Timeouts
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderKind:
+    """How one kind of provider is built, and how its options are checked before anything starts."""
+
+    build: Callable[[str | None, Mapping[str, Any], Surroundings], Provider]
+    check: Callable[[str | None, Mapping[str, Any]], None]
+
+
+def _simulated(model: str | None, options: Mapping[str, Any], given: Surroundings) -> SimulatedProvider:
+    name = model or "simulated"
+    # A seed of its own makes one upstream repeatable whatever the others do.
+    chance = random.Random(options["seed"]).random if "seed" in options else given.chance
+    return SimulatedProvider(
+        options_for(name, options),
+        model=name,
+        clock=given.clock,
+        chance=chance,
+        connect_timeout_s=given.timeouts.connect_s,
+    )
+
+
+def _check_simulated(model: str | None, options: Mapping[str, Any]) -> None:
+    options_for(model or "simulated", options)
+
+
+PROVIDERS: Mapping[str, ProviderKind] = {
+    "simulated": ProviderKind(_simulated, _check_simulated),
+}
+
+
+def read_settings(
+    source: SettingsSource = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    providers: Mapping[str, ProviderKind] = PROVIDERS,
+) -> Settings:
+    """Settings from wherever they are, checked in full; every mistake is in the one error raised."""
+    if isinstance(source, Settings):
+        return source
+    checks = {name: kind.check for name, kind in providers.items()}
+    return load(source, env=os.environ if env is None else env, providers=checks)
+
+
+def build(
+    settings: Settings,
+    *,
+    clock: Clock | None = None,
+    chance: Chance | None = None,
+    new_id: Callable[[], str] | None = None,
+    providers: Mapping[str, ProviderKind] = PROVIDERS,
+) -> Gateway:
+    """A gateway of these settings. Time, chance and ids may be handed in; real ones are the default."""
+    builder = _Builder(settings, clock or SystemClock(), chance or random.random, EventFanout(), providers)
+    return Gateway(
+        builder.routes(),
+        clock=builder.clock,
+        chance=builder.chance,
+        new_id=new_id or _random_id,
+        fanout=builder.fanout,
+    )
+
+
+@asynccontextmanager
+async def open(  # noqa: A001 - `headgate.open(…)` is how it reads
+    settings: SettingsSource = None, *, env: Mapping[str, str] | None = None
+) -> AsyncIterator[Gateway]:
+    """A running gateway: `async with headgate.open() as gateway: await gateway.complete(…)`."""
+    checked = read_settings(settings, env=env)
+    gateway = build(checked)
+    log = EventLog(checked.logs_path, utc=SystemClock().utc)
+    gateway.listen(log)
+    try:
+        yield gateway
+    finally:
+        await gateway.aclose()
+        log.close()
+
+
+def open_blocking(
+    settings: SettingsSource = None, *, env: Mapping[str, str] | None = None
+) -> BlockingGateway:
+    """The same for scripts: `with headgate.open_blocking() as gateway: gateway.complete(…)`."""
+    return BlockingGateway(partial(open, settings, env=env))
+
+
+def _random_id() -> str:
+    return uuid.uuid4().hex
+
+
+@dataclass(frozen=True, slots=True)
+class _Builder:
+    settings: Settings
+    clock: Clock
+    chance: Chance
+    fanout: EventFanout
+    providers: Mapping[str, ProviderKind]
+
+    def routes(self) -> Routes:
+        fixed = [
+            self._route(name, model) for name, model in self.settings.models.items() if name[-2:] != "/*"
+        ]
+        families = {
+            name: partial(self._member, name, model)
+            for name, model in self.settings.models.items()
+            if name.endswith("/*")
+        }
+        return Routes(fixed, families)
+
+    def _member(self, family: str, settings: ModelSettings, name: str) -> Route:
+        return self._route(name, settings, member=name.removeprefix(family.removesuffix("*")))
+
+    def _route(self, name: str, settings: ModelSettings, member: str | None = None) -> Route:
+        taken: dict[str, int] = {}
+        upstreams = tuple(
+            self._upstream(upstream, settings, member, taken) for upstream in settings.upstreams
+        )
+        return Route(name, upstreams, settings.timeouts, settings.balance, settings.gather)
+
+    def _upstream(
+        self, settings: UpstreamSettings, model: ModelSettings, member: str | None, taken: dict[str, int]
+    ) -> Upstream:
+        provider_model = settings.model or member
+        name = _unique("/".join(filter(None, (settings.provider, provider_model))), taken)
+        surroundings = Surroundings(clock=self.clock, chance=self.chance, timeouts=model.timeouts)
+        gate = Gate(
+            name,
+            settings.gate,
+            clock=self.clock,
+            chance=self.chance,
+            health=Health(breaker=settings.breaker),
+        )
+        return Upstream(
+            name,
+            self._kind(settings.provider).build(provider_model, settings.options, surroundings),
+            gate,
+            policy=model.retry,
+            timeouts=model.timeouts,
+            budget=RetryBudget(CAPACITY if settings.budget else math.inf),
+            clock=self.clock,
+            emit=self.fanout,
+            adaptive=settings.adaptive,
+            spill=settings.spill,
+        )
+
+    def _kind(self, provider: str) -> ProviderKind:
+        try:
+            return self.providers[provider]
+        except KeyError:
+            known = ", ".join(self.providers)
+            raise InvalidSettings(
+                [Problem("provider", f"{provider!r} is not known; known: {known}")]
+            ) from None
+
+
+def _unique(name: str, taken: dict[str, int]) -> str:
+    """Two upstreams of one model may be the same provider model with different keys."""
+    taken[name] = taken.get(name, 0) + 1
+    return name if taken[name] == 1 else f"{name}#{taken[name]}"

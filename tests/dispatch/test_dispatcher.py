@@ -1,0 +1,443 @@
+"""One call through gates and attempts, counted at the provider. The class under test is never patched."""
+
+import asyncio
+import logging
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from stage import USER, Stage, set_stage
+
+from headgate.core import events
+from headgate.core.errors import (
+    DeadlineExceeded,
+    OutputInvalid,
+    QueueFull,
+    RequestRejected,
+    UpstreamBroken,
+    UpstreamMisconfigured,
+    UpstreamThrottled,
+    UpstreamUnavailable,
+)
+from headgate.core.failures import Failure
+from headgate.core.retry import GiveUp, RetryPolicy, Wait
+from headgate.planner import virtual
+from headgate.planner.virtual import World
+
+NO_JITTER = {"max_attempts": 3, "first_wait_s": 1.0, "jitter": "none"}
+
+
+def _of(stage: Stage, kind: type[Any]) -> list[Any]:
+    return [event for event in stage.events if isinstance(event, kind)]
+
+
+def test_a_call_that_succeeds_is_made_once() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"latency_s": 0.5}, keep_events=True)
+        reply = await stage.gateway.complete(model="m", messages=USER, agent_id="a1", temperature=0.2)
+
+        assert reply.attempts == stage.provider.calls == 1
+        assert reply.upstream == "simulated"
+        assert reply.latency_ms == pytest.approx(500)
+        assert [type(event) for event in stage.events] == [events.AttemptEnded, events.Responded]
+        assert stage.events[1].agent_id == "a1"  # type: ignore[union-attr]
+
+    virtual.run(main)
+
+
+@pytest.mark.parametrize("failure", [503, 500, 502, 504, 408, "cut"])
+def test_a_transient_failure_is_retried_after_the_policy_s_wait(failure: int | str) -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(
+            world, {"latency_s": 0, "script": [failure, failure]}, retry=NO_JITTER, keep_events=True
+        )
+        reply = await stage.gateway.complete(model="m", messages=USER)
+
+        assert reply.attempts == stage.provider.calls == 3
+        assert list(stage.provider.starts) == [0.0, 1.0, 3.0]
+        assert [event.delay_ms for event in _of(stage, events.RetryScheduled)] == [1000.0, 2000.0]
+
+    virtual.run(main)
+
+
+def test_the_delay_that_is_told_is_the_delay_that_is_slept() -> None:
+    """An earlier system drew the logged delay a second time."""
+
+    async def main(world: World) -> None:
+        stage = set_stage(
+            world,
+            {"latency_s": 0, "script": [503, 429, 500], "hold_wait_s": 1.0},
+            retry={"max_attempts": 4},
+            keep_events=True,
+        )
+        await stage.gateway.complete(model="m", messages=USER)
+
+        starts = list(stage.provider.starts)
+        slept = [later - earlier for earlier, later in pairwise(starts)]
+        told = [event.delay_ms / 1000 for event in _of(stage, events.RetryScheduled)]
+        assert slept == pytest.approx(told)
+        assert len(set(told)) == 3
+
+    virtual.run(main, seed=11)
+
+
+@pytest.mark.parametrize(
+    ("script", "error", "calls"),
+    [
+        ([400], RequestRejected, 1),
+        ([404], RequestRejected, 1),
+        ([401], UpstreamMisconfigured, 1),
+        ([403], UpstreamMisconfigured, 1),
+        (["broken"], UpstreamBroken, 1),
+        ([503] * 9, UpstreamUnavailable, 3),
+        ([429] * 9, UpstreamThrottled, 3),
+        (["blank"] * 9, OutputInvalid, 3),
+    ],
+)
+def test_what_goes_wrong_decides_what_is_raised_and_how_often_it_was_tried(
+    script: list[Any], error: type[Exception], calls: int
+) -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"latency_s": 0, "script": script}, retry=NO_JITTER)
+
+        with pytest.raises(error) as caught:
+            await stage.gateway.complete(model="m", messages=USER)
+
+        assert stage.provider.calls == calls
+        assert "simulated" in str(caught.value), "the error must say which upstream"
+
+    virtual.run(main)
+
+
+def test_an_error_nobody_foresaw_is_the_cause_of_what_is_raised() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"script": ["broken"]})
+        with pytest.raises(UpstreamBroken) as caught:
+            await stage.gateway.complete(model="m", messages=USER)
+        assert isinstance(caught.value.__cause__, RuntimeError)
+
+    virtual.run(main)
+
+
+class _BrokenPolicy(RetryPolicy):
+    def decide(self, failure: Failure, *, attempt: int, remaining_s: float, chance: float) -> Wait | GiveUp:
+        raise ZeroDivisionError
+
+
+def test_a_retry_policy_that_breaks_means_no_retry_and_the_provider_s_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"script": [503]})
+        with pytest.raises(UpstreamUnavailable) as caught:
+            await stage.gateway.complete(model="m", messages=USER, retry=_BrokenPolicy())
+        assert caught.value.failure.status == 503
+        assert stage.provider.calls == 1
+
+    with caplog.at_level(logging.ERROR, "headgate"):
+        virtual.run(main)
+    assert "retry policy" in caplog.text
+
+
+def test_a_provider_s_retry_after_is_a_floor_for_everybody() -> None:
+    """Two callers, one told to wait 7 s: the other waits too, although nobody told it."""
+
+    async def main(world: World) -> None:
+        stage = set_stage(
+            world,
+            {"latency_s": 0.1, "slots": 1, "script": [{"status": 429, "retry_after_s": 7}]},
+            retry=NO_JITTER,
+            keep_events=True,
+        )
+        await asyncio.gather(
+            stage.gateway.complete(model="m", messages=USER), stage.gateway.complete(model="m", messages=USER)
+        )
+        starts = list(stage.provider.starts)
+        assert starts[0] == 0.0
+        assert all(start >= 7.1 for start in starts[1:])
+        assert _of(stage, events.GatePaused)[0].pause_s == pytest.approx(7.0)
+
+    virtual.run(main)
+
+
+def test_a_caller_whose_deadline_falls_inside_a_pause_leaves_at_once_with_its_end() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(
+            world, {"latency_s": 0.1, "slots": 1, "script": [{"status": 429, "retry_after_s": 30}]}
+        )
+        first = asyncio.create_task(stage.gateway.complete(model="m", messages=USER))
+        await asyncio.sleep(0.05)
+        with pytest.raises(UpstreamThrottled) as caught:
+            await stage.gateway.complete(model="m", messages=USER, deadline_s=10)
+        assert stage.now == pytest.approx(0.1)
+        assert 30 <= caught.value.retry_after_s <= 37.5
+        assert (await first).attempts == 2
+        assert stage.now >= 30.1
+
+    virtual.run(main)
+
+
+def test_no_wait_goes_past_the_deadline() -> None:
+    """It is known at once that the next attempt would come too late, so it is said at once."""
+
+    async def main(world: World) -> None:
+        stage = set_stage(
+            world, {"latency_s": 0.1, "script": [503] * 5}, retry={**NO_JITTER, "first_wait_s": 8}
+        )
+        with pytest.raises(DeadlineExceeded):
+            await stage.gateway.complete(model="m", messages=USER, deadline_s=5)
+        assert stage.now == pytest.approx(0.1)
+
+    virtual.run(main)
+
+
+def test_one_deadline_covers_waiting_attempts_and_fallbacks() -> None:
+    async def main(world: World) -> None:
+        slow = {"latency_s": 60.0, "slots": 1}
+        stage = set_stage(world, slow, slow)
+        with pytest.raises(DeadlineExceeded, match="1 attempts"):
+            await stage.gateway.complete(model="m", messages=USER, deadline_s=7)
+        assert stage.now == pytest.approx(7.0)
+        assert stage.provider.cancelled == 1
+        assert stage.free_slots == 2
+
+    virtual.run(main)
+
+
+def test_a_long_wait_gives_the_slot_back_and_a_short_one_keeps_it() -> None:
+    async def main(world: World, hold_wait_s: float) -> list[float]:
+        stage = set_stage(
+            world,
+            {"slots": 1, "latency_s": 1.0, "script": [503], "hold_wait_s": hold_wait_s},
+            retry={**NO_JITTER, "first_wait_s": 5.0},
+        )
+        await asyncio.gather(*(stage.gateway.complete(model="m", messages=USER) for _ in range(2)))
+        return list(stage.provider.starts)
+
+    assert virtual.run(lambda world: main(world, hold_wait_s=10.0)) == [0.0, 6.0, 7.0]
+    assert virtual.run(lambda world: main(world, hold_wait_s=2.0)) == [0.0, 1.0, 6.0]
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        {"script": [401]},
+        {"script": [503] * 3},
+        {"script": ["timeout"]},
+        {"script": [{"status": 429, "retry_after_s": 60}]},
+    ],
+)
+def test_the_next_upstream_takes_over(first: dict[str, Any]) -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(
+            world,
+            {"latency_s": 0, **first},
+            {"latency_s": 0, "model": "instant"},
+            retry=NO_JITTER,
+            keep_events=True,
+        )
+        reply = await stage.gateway.complete(model="m", messages=USER)
+        assert reply.upstream == "simulated/instant"
+        assert [event.next_upstream for event in _of(stage, events.FellBack)] == ["simulated/instant"]
+
+    virtual.run(main)
+
+
+def test_a_request_that_is_wrong_itself_is_not_carried_to_the_next_upstream() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"script": [400]}, {})
+        with pytest.raises(RequestRejected):
+            await stage.gateway.complete(model="m", messages=USER)
+        assert stage.providers[1].calls == 0
+
+    virtual.run(main)
+
+
+@pytest.mark.parametrize("spill", [False, True])
+def test_a_full_queue_spills_over_only_when_that_is_asked_for(spill: bool) -> None:
+    """The next upstream may be the one that costs money."""
+
+    async def main(world: World) -> None:
+        stage = set_stage(
+            world, {"slots": 1, "depth": 1, "latency_s": 5, "spill": spill}, {"latency_s": 1, "model": "slow"}
+        )
+        calls = [asyncio.create_task(stage.gateway.complete(model="m", messages=USER)) for _ in range(3)]
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        if spill:
+            assert sorted(result.upstream for result in results) == [
+                "simulated",
+                "simulated",
+                "simulated/slow",
+            ]  # type: ignore[union-attr]
+        else:
+            assert sum(isinstance(result, QueueFull) for result in results) == 1
+
+    virtual.run(main)
+
+
+def test_an_open_breaker_refuses_at_the_door_and_closes_after_a_good_probe() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(
+            world, {"latency_s": 0.01, "script": [503] * 5}, retry={"max_attempts": 1}, keep_events=True
+        )
+        for _ in range(5):
+            with pytest.raises(UpstreamUnavailable):
+                await stage.gateway.complete(model="m", messages=USER)
+        with pytest.raises(UpstreamUnavailable, match="next probe") as caught:
+            await stage.gateway.complete(model="m", messages=USER)
+        assert stage.provider.calls == 5
+        assert caught.value.retry_after_s is not None
+        assert caught.value.retry_after_s >= 4.9
+        assert not stage.gateway.status().upstreams[0].accepting
+        await asyncio.sleep(5.0)
+        await stage.gateway.complete(model="m", messages=USER)
+        assert [event.state for event in _of(stage, events.BreakerChanged)] == ["open", "closed"]
+
+    virtual.run(main)
+
+
+def test_a_misconfigured_upstream_is_held_and_says_what_to_check() -> None:
+    """A wrong key once turned every item of a run into a quiet default."""
+
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"latency_s": 0.01, "script": [401] * 4}, keep_events=True)
+        for _ in range(5):
+            with pytest.raises(UpstreamMisconfigured, match="check"):
+                await stage.gateway.complete(model="m", messages=USER)
+        assert stage.provider.calls == 3
+        assert [event.held for event in _of(stage, events.UpstreamHeld)] == [True]
+        await asyncio.sleep(31)
+        with pytest.raises(UpstreamMisconfigured):
+            await stage.gateway.complete(model="m", messages=USER)
+        await asyncio.sleep(61)
+        await stage.gateway.complete(model="m", messages=USER)
+        assert [event.held for event in _of(stage, events.UpstreamHeld)] == [True, False]
+
+    virtual.run(main)
+
+
+def test_an_ambiguous_code_is_misconfigured_when_nothing_has_ever_worked() -> None:
+    async def main(world: World) -> None:
+        validation = {"status": 400, "code": "ValidationException"}
+        stage = set_stage(world, {"latency_s": 0.01, "script": [validation] * 4})
+        for expected in (RequestRejected, RequestRejected, UpstreamMisconfigured, UpstreamMisconfigured):
+            with pytest.raises(expected):
+                await stage.gateway.complete(model="m", messages=USER)
+        assert stage.provider.calls == 3
+
+    virtual.run(main)
+
+
+def test_a_check_that_fails_makes_the_model_try_again_with_the_slot_in_hand() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(
+            world, {"slots": 1, "latency_s": 1.0, "answers": ["MAYBE", "ACT_NOW"]}, keep_events=True
+        )
+
+        def known_label(answer: Any) -> None:
+            if answer.content not in {"ACT_NOW", "THINK", "FYI", "IGNORE"}:
+                raise ValueError(f"unknown label {answer.content!r}")
+
+        first = asyncio.create_task(stage.gateway.complete(model="m", messages=USER, check=known_label))
+        await asyncio.sleep(0.5)
+        second = asyncio.create_task(stage.gateway.complete(model="m", messages=USER))
+        reply = await first
+        assert (reply.content, reply.attempts) == ("ACT_NOW", 2)
+        assert stage.now == pytest.approx(2.0), "the second caller did not get in between"
+        await second
+
+    virtual.run(main)
+
+
+def test_cancelling_the_caller_cancels_the_provider_and_frees_everything() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(
+            world,
+            {
+                "slots": 1,
+                "latency_s": 10,
+                "script": [{"status": 503, "latency_s": 0}],
+                "tokens_per_minute": 1000,
+            },
+            retry=NO_JITTER,
+            keep_events=True,
+        )
+        upstream = stage.gateway.routes.find("m").upstreams[0]
+        call = asyncio.create_task(stage.gateway.complete(model="m", messages=USER, max_tokens=500))
+        await asyncio.sleep(2.0)
+        assert upstream.budget.tokens == 486
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        assert stage.provider.cancelled == 1
+        assert stage.provider.in_flight == 0
+        assert stage.free_slots == 1
+        assert upstream.budget.tokens == 500
+        assert upstream.gate.admission.pacing._tokens == 0
+        assert len(_of(stage, events.Cancelled)) == 1
+        assert not _of(stage, events.Responded)
+
+    virtual.run(main)
+
+
+def test_preemption_really_cancels_the_batch_call_in_flight_and_it_runs_again() -> None:
+    """A flag that is only read between two long awaits preempts nothing."""
+
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"slots": 1, "latency_s": 60, "preempt": True})
+        batch = asyncio.create_task(
+            stage.gateway.complete(model="m", messages=USER, lane="batch", deadline_s=290)
+        )
+        await asyncio.sleep(10)
+        await stage.gateway.complete(model="m", messages=USER)
+        assert stage.now == pytest.approx(70), "the interactive call did not wait for the batch call"
+        assert stage.provider.cancelled == 1
+        reply = await batch
+        assert stage.now == pytest.approx(130)
+        assert reply.attempts == 2
+
+    virtual.run(main)
+
+
+def test_a_batch_caller_that_is_cancelled_while_being_preempted_stays_cancelled() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"slots": 1, "latency_s": 60, "preempt": True})
+        batch = asyncio.create_task(stage.gateway.complete(model="m", messages=USER, lane="batch"))
+        await asyncio.sleep(10)
+        interactive = asyncio.create_task(stage.gateway.complete(model="m", messages=USER))
+        await asyncio.sleep(0)
+        batch.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await batch
+        await interactive
+        assert stage.free_slots == 1
+
+    virtual.run(main)
+
+
+def test_adaptive_slots_shrink_on_throttles_and_grow_back() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(
+            world,
+            {"slots": 8, "latency_s": 1.0, "adaptive": True, "script": [429] * 8, "depth": 0},
+            retry=NO_JITTER,
+            keep_events=True,
+        )
+        calls = [stage.gateway.complete(model="m", messages=USER) for _ in range(200)]
+        await asyncio.gather(*calls, return_exceptions=True)
+        limits = [event.slots for event in _of(stage, events.SlotsChanged)]
+        assert limits[0] == 6
+        assert limits[-1] == 8
+
+    virtual.run(main)
+
+
+def test_least_busy_spreads_calls_over_equal_upstreams() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(
+            world, {"slots": 4, "latency_s": 1.0}, {"slots": 4, "latency_s": 1.0}, balance="least_busy"
+        )
+        await asyncio.gather(*(stage.gateway.complete(model="m", messages=USER) for _ in range(8)))
+        assert [provider.calls for provider in stage.providers] == [4, 4]
+
+    virtual.run(main)

@@ -1,0 +1,246 @@
+"""Micro-batches: gathered in one call, answered one by one, nothing left behind."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from stage import Stage, set_stage
+
+from headgate.core import events
+from headgate.core.errors import (
+    DeadlineExceeded,
+    Draining,
+    DuplicateRequest,
+    HeadgateError,
+    InvalidRequest,
+    RequestRejected,
+    UpstreamUnavailable,
+)
+from headgate.core.messages import Reply
+from headgate.planner import virtual
+from headgate.planner.virtual import World
+
+NO_JITTER = {"max_attempts": 3, "first_wait_s": 1.0, "jitter": "none"}
+
+
+def _ask(text: str) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": text}]}
+
+
+def _asked(count: int) -> list[dict[str, Any]]:
+    return [_ask(f"question {index}.") for index in range(count)]
+
+
+def _all_answered_by_their_own(results: list[Reply | HeadgateError]) -> bool:
+    return all(
+        isinstance(result, Reply) and f"question {index}." in (result.content or "")
+        for index, result in enumerate(results)
+    )
+
+
+def _nothing_left(stage: Stage) -> bool:
+    return (
+        stage.all_free
+        and not stage.gateway.router.pending
+        and not stage.gateway._gatherers
+        and not stage.gateway._requests._in_flight
+    )
+
+
+def test_many_requests_travel_in_few_calls_and_come_back_in_order() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"many_inputs": 16, "latency_s": 1.0}, gather={"size": 10, "wait_ms": 100})
+        results = await stage.gateway.complete_many(_asked(95), model="m")
+        assert _all_answered_by_their_own(results)
+        assert stage.provider.calls == 10
+        assert _nothing_left(stage)
+
+    virtual.run(main)
+
+
+def test_a_provider_that_takes_one_input_gets_parallel_calls_through_the_gate() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"slots": 4, "depth": 2, "latency_s": 1.0})
+        results = await stage.gateway.complete_many(_asked(40), model="m")
+        assert _all_answered_by_their_own(results)
+        assert stage.provider.calls == 40
+        assert stage.provider.most_in_flight == 4
+        assert stage.now == pytest.approx(10.0), "no slot idles and none of them refuses its own items"
+        assert _nothing_left(stage)
+
+    virtual.run(main)
+
+
+def test_single_calls_are_gathered_where_the_model_says_so() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"many_inputs": 8, "latency_s": 1.0}, gather={"size": 8, "wait_ms": 250})
+        calls = [stage.gateway.complete(model="m", **_ask(f"question {index}.")) for index in range(3)]
+        results = await asyncio.gather(*calls)
+        assert _all_answered_by_their_own(list(results))
+        assert stage.provider.calls == 1
+        assert stage.now == pytest.approx(1.25), "a batch that is not full leaves after wait_ms"
+        assert _nothing_left(stage)
+
+    virtual.run(main)
+
+
+def test_one_bad_item_does_not_fail_its_neighbours() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(
+            world,
+            {"many_inputs": 10, "latency_s": 0.1, "script": ["ok", "ok", 400, "ok", 503], "depth": 0},
+            gather={"size": 10, "wait_ms": 10},
+            retry=NO_JITTER,
+            keep_events=True,
+        )
+        results = await stage.gateway.complete_many(_asked(5), model="m")
+        failed = [result for result in results if isinstance(result, HeadgateError)]
+        assert len(failed) == 1
+        assert isinstance(failed[0], RequestRejected)
+        assert stage.provider.calls == 2, "one gathered call, and the failed item once more alone"
+        retries = [event for event in stage.events if isinstance(event, events.RetryScheduled)]
+        assert [len(event.request_ids) for event in retries] == [1]
+        assert _nothing_left(stage)
+
+    virtual.run(main)
+
+
+def test_a_whole_call_that_fails_is_retried_as_a_whole() -> None:
+    """Ten items retried one by one would be ten calls for one failure."""
+
+    async def main(world: World) -> None:
+        stage = set_stage(
+            world,
+            {"many_inputs": 10, "latency_s": 0.1, "outage": [[0, 0.5]]},
+            gather={"size": 10, "wait_ms": 10},
+            retry=NO_JITTER,
+        )
+        results = await stage.gateway.complete_many(_asked(10), model="m")
+        assert _all_answered_by_their_own(results)
+        assert stage.provider.calls == 2
+
+    virtual.run(main)
+
+
+def test_a_call_that_stays_broken_fails_each_of_its_items() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(
+            world,
+            {"many_inputs": 10, "latency_s": 0.1, "outage": [[0, 1000]], "breaker": False},
+            gather={"size": 10, "wait_ms": 10},
+            retry=NO_JITTER,
+            keep_events=True,
+        )
+        results = await stage.gateway.complete_many(_asked(10), model="m")
+        assert all(isinstance(result, UpstreamUnavailable) for result in results)
+        assert stage.provider.calls == 3
+        assert sum(isinstance(event, events.Responded) for event in stage.events) == 10
+        assert _nothing_left(stage)
+
+    virtual.run(main)
+
+
+def test_the_check_applies_to_each_item() -> None:
+    async def main(world: World) -> None:
+        answers = {"a": "yes", "b": "perhaps", "c": "no"}
+        stage = set_stage(world, {"many_inputs": 10, "latency_s": 0.1, "answers": answers}, retry=NO_JITTER)
+        results = await stage.gateway.complete_many(
+            [_ask("a"), _ask("b"), _ask("c")], model="m", check=lambda answer: answer.content in {"yes", "no"}
+        )
+        assert [isinstance(result, Reply) for result in results] == [True, False, True]
+        assert stage.provider.calls == 3
+        assert _nothing_left(stage)
+
+    virtual.run(main)
+
+
+def test_a_duplicate_id_in_flight_is_rejected_and_the_first_is_unharmed() -> None:
+    async def main(world: World) -> None:
+        for many_inputs in (1, 8):
+            stage = set_stage(world, {"many_inputs": many_inputs, "latency_s": 1.0})
+            asked = [{**_ask(f"question {index}."), "request_id": "same"} for index in range(2)]
+            results = await stage.gateway.complete_many(asked, model="m")
+            assert isinstance(results[0], Reply)
+            assert isinstance(results[1], DuplicateRequest)
+            assert _nothing_left(stage)
+
+    virtual.run(main)
+
+
+@pytest.mark.parametrize("when", [0.0, 0.005, 0.05, 0.5])
+def test_cancelled_askers_take_their_requests_along_and_leave_nothing(when: float) -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(
+            world, {"many_inputs": 10, "latency_s": 1.0}, gather={"size": 10, "wait_ms": 10}, keep_events=True
+        )
+        calls = [
+            asyncio.create_task(stage.gateway.complete(model="m", **_ask(f"question {index}.")))
+            for index in range(6)
+        ]
+        await asyncio.sleep(when)
+        for call in calls[:3]:
+            call.cancel()
+        rest = await asyncio.gather(*calls[3:])
+        assert all(f"question {index + 3}." in str(reply.content) for index, reply in enumerate(rest))
+        await asyncio.gather(*calls, return_exceptions=True)
+        assert sum(isinstance(event, events.Cancelled) for event in stage.events) == 3
+        assert _nothing_left(stage)
+
+    virtual.run(main)
+
+
+def test_when_the_last_asker_leaves_the_call_is_cancelled_at_the_provider() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"many_inputs": 10, "latency_s": 60.0}, gather={"size": 10, "wait_ms": 10})
+        calls = [
+            asyncio.create_task(stage.gateway.complete(model="m", **_ask(f"question {index}.")))
+            for index in range(3)
+        ]
+        await asyncio.sleep(1)
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert stage.provider.cancelled == 1
+        await asyncio.sleep(0)
+        assert _nothing_left(stage) or not stage.gateway.router.pending
+
+    virtual.run(main)
+
+
+def test_each_asker_keeps_its_own_deadline() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"many_inputs": 10, "latency_s": 5.0}, gather={"size": 10, "wait_ms": 10})
+        hurried = asyncio.create_task(stage.gateway.complete(model="m", **_ask("question 0."), deadline_s=2))
+        patient = asyncio.create_task(stage.gateway.complete(model="m", **_ask("question 1.")))
+        with pytest.raises(DeadlineExceeded):
+            await hurried
+        assert stage.now == pytest.approx(2.0)
+        assert "question 1." in str((await patient).content)
+
+    virtual.run(main)
+
+
+def test_closing_the_gateway_tells_those_who_still_ask() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"many_inputs": 10, "latency_s": 60.0}, gather={"size": 10, "wait_ms": 10})
+        call = asyncio.create_task(stage.gateway.complete(model="m", **_ask("question 0.")))
+        await asyncio.sleep(1)
+        await stage.gateway.aclose()
+        with pytest.raises(Draining):
+            await call
+
+    virtual.run(main)
+
+
+def test_what_is_not_a_request_is_refused_before_anything_is_sent() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {})
+        for bad in ("text", 7, {"messages": []}, {"messages": "text"}):
+            with pytest.raises(InvalidRequest):
+                await stage.gateway.complete_many([_ask("fine"), bad], model="m")  # type: ignore[list-item]
+        assert stage.provider.calls == 0
+        assert await stage.gateway.complete_many([], model="m") == []
+
+    virtual.run(main)

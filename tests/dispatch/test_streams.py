@@ -1,0 +1,202 @@
+"""Streams: retried until their first content, honest after it, and never in possession of a slot they left."""
+
+import asyncio
+import gc
+from typing import Any
+
+import pytest
+from stage import USER, Stage, set_stage
+
+from headgate.core import events
+from headgate.core.errors import (
+    DeadlineExceeded,
+    DuplicateRequest,
+    OutputInvalid,
+    QueueFull,
+    StreamCut,
+    UpstreamUnavailable,
+)
+from headgate.planner import virtual
+from headgate.planner.virtual import World
+
+NO_JITTER = {"max_attempts": 3, "first_wait_s": 1.0, "jitter": "none"}
+
+
+async def _read(stage: Stage, **options: Any) -> str:
+    async with stage.gateway.stream(model="m", messages=USER, **options) as stream:
+        return "".join([chunk.text async for chunk in stream])
+
+
+def test_a_stream_gives_the_same_text_as_a_whole_answer_and_knows_its_usage() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"chunks": 5, "chunk_gap_s": 0.1}, keep_events=True)
+        whole = await stage.gateway.complete(model="m", messages=USER)
+        async with stage.gateway.stream(model="m", messages=USER) as stream:
+            text = "".join([chunk.text async for chunk in stream])
+            assert stream.usage == whole.usage
+            assert stream.upstream == "simulated"
+        assert text == whole.content
+        assert stage.all_free
+        assert sum(isinstance(event, events.Responded) for event in stage.events) == 2
+
+    virtual.run(main)
+
+
+def test_a_stream_that_fails_before_its_first_content_is_retried() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"latency_s": 0, "script": [503, "blank", "ok"]}, retry=NO_JITTER)
+        assert await _read(stage)
+        assert stage.provider.calls == 3
+        assert stage.all_free
+
+    virtual.run(main)
+
+
+def test_a_stream_that_breaks_after_its_first_content_is_cut_and_never_retried() -> None:
+    """A retry would repeat text that was already shown."""
+
+    async def main(world: World) -> None:
+        stage = set_stage(
+            world, {"latency_s": 0, "chunks": 8, "script": ["cut"]}, retry=NO_JITTER, keep_events=True
+        )
+        seen = []
+        with pytest.raises(StreamCut, match="broke after"):
+            async with stage.gateway.stream(model="m", messages=USER) as stream:
+                async for chunk in stream:
+                    seen.append(chunk.text)
+        assert len(seen) == 3
+        assert stage.provider.calls == 1
+        assert stage.all_free
+        assert [event.error for event in stage.events if isinstance(event, events.Responded)] == ["transient"]
+
+    virtual.run(main)
+
+
+def test_a_stalled_stream_ends_after_idle_s() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"latency_s": 0, "script": ["stall"]}, timeouts={"idle_s": 4})
+        with pytest.raises(StreamCut, match="idle_s"):
+            await _read(stage)
+        assert stage.now == pytest.approx(4.0)
+        assert stage.provider.in_flight == 0
+        assert stage.all_free
+
+    virtual.run(main)
+
+
+def test_a_stream_without_a_first_token_goes_on_to_the_next_upstream() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(
+            world, {"latency_s": 500.0}, {"latency_s": 1.0, "model": "slow"}, timeouts={"first_token_s": 6}
+        )
+        async with stage.gateway.stream(model="m", messages=USER) as stream:
+            assert stage.now == pytest.approx(7.0)
+            assert stream.upstream == "simulated/slow"
+            assert stage.providers[0].cancelled == 1
+
+    virtual.run(main)
+
+
+def test_the_deadline_holds_in_the_middle_of_a_stream() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"latency_s": 1, "chunks": 100, "chunk_gap_s": 1})
+        with pytest.raises((StreamCut, DeadlineExceeded)):
+            await _read(stage, deadline_s=10)
+        assert stage.now == pytest.approx(10.0)
+        assert stage.all_free
+
+    virtual.run(main)
+
+
+def test_a_refused_stream_raises_before_anything_is_sent() -> None:
+    """An earlier system sent its 200 first and looked for a slot afterwards."""
+
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"slots": 1, "depth": 1, "latency_s": 5})
+        waiting = [asyncio.create_task(stage.gateway.complete(model="m", messages=USER)) for _ in range(2)]
+        await asyncio.sleep(1)
+        with pytest.raises(QueueFull):
+            await _read(stage)
+        await asyncio.gather(*waiting)
+
+    virtual.run(main)
+
+
+@pytest.mark.parametrize("how", ["break", "cancel", "drop", "exception"])
+def test_a_stream_left_half_read_frees_its_slot_and_stops_the_provider(how: str) -> None:
+    """The `finally` of an abandoned generator may never run; a slot must not depend on it."""
+
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"latency_s": 0.1, "chunks": 10, "chunk_gap_s": 1.0}, keep_events=True)
+        if how == "drop":
+            await anext(stage.gateway.stream(model="m", messages=USER))
+            gc.collect()
+            await asyncio.sleep(0.1)
+        elif how == "cancel":
+            reading = asyncio.create_task(_read(stage))
+            await asyncio.sleep(2.5)
+            reading.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await reading
+        else:
+            try:
+                async with stage.gateway.stream(model="m", messages=USER) as stream:
+                    async for _ in stream:
+                        if how == "break":
+                            break
+                        raise KeyError(how)
+            except KeyError:
+                pass
+        assert stage.all_free
+        assert stage.provider.in_flight == 0
+        assert stage.provider.cancelled == 1
+        assert sum(isinstance(event, events.Cancelled) for event in stage.events) == 1
+
+    virtual.run(main)
+
+
+def test_a_stream_that_ends_without_content_is_bad_output() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"latency_s": 0, "script": ["blank"] * 3}, retry=NO_JITTER)
+        with pytest.raises(OutputInvalid):
+            await _read(stage)
+
+    virtual.run(main)
+
+
+def test_five_cut_streams_open_the_breaker() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"latency_s": 0.01, "script": ["cut"] * 5})
+        for _ in range(5):
+            with pytest.raises(StreamCut):
+                await _read(stage)
+        with pytest.raises(UpstreamUnavailable):
+            await _read(stage)
+        assert stage.provider.calls == 5
+
+    virtual.run(main)
+
+
+def test_two_streams_may_not_share_a_request_id() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {})
+        async with stage.gateway.stream(model="m", messages=USER, request_id="one"):
+            with pytest.raises(DuplicateRequest):
+                await _read(stage, request_id="one")
+        assert await _read(stage, request_id="one")
+
+    virtual.run(main)
+
+
+def test_a_started_stream_is_never_preempted() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(
+            world, {"slots": 1, "latency_s": 0.1, "chunks": 10, "chunk_gap_s": 1.0, "preempt": True}
+        )
+        reading = asyncio.create_task(_read(stage, lane="batch"))
+        await asyncio.sleep(2)
+        await stage.gateway.complete(model="m", messages=USER)
+        assert reading.done()
+        assert await reading
+
+    virtual.run(main)

@@ -1,0 +1,181 @@
+"""The file under the event log: bounded, private, and mended after a crash or a full disk."""
+
+import logging
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from headgate.observe.jsonlines import JsonLinesFile
+
+needs_dev_full = pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+
+
+def _lines(first: int, count: int = 1) -> bytes:
+    return b"".join(b'{"n":%04d}\n' % number for number in range(first, first + count))
+
+
+LINE_BYTES = len(_lines(0))
+
+
+def _numbers(path: Path) -> list[int]:
+    return [int(line[5:9]) for line in path.read_bytes().splitlines()]
+
+
+def test_lines_are_appended_to_what_is_there(tmp_path: Path) -> None:
+    for first in (0, 3):
+        file = JsonLinesFile(tmp_path / "x.jsonl", 1000, 5)
+        file.append(_lines(first, 3))
+        file.close()
+
+    assert _numbers(tmp_path / "x.jsonl") == [0, 1, 2, 3, 4, 5]
+
+
+def test_only_the_owner_may_read(tmp_path: Path) -> None:
+    """Request ids and agents are nobody else's business."""
+    file = JsonLinesFile(tmp_path / "logs" / "x.jsonl", 2 * LINE_BYTES, 5)
+    file.append(_lines(0, 3))
+    file.close()
+
+    assert stat.S_IMODE((tmp_path / "logs").stat().st_mode) == 0o700
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "logs").iterdir()}
+    assert modes == {"x.jsonl": 0o600, "x.jsonl.1": 0o600}
+
+
+def test_a_full_file_moves_up_and_the_oldest_goes(tmp_path: Path) -> None:
+    file = JsonLinesFile(tmp_path / "x.jsonl", 2 * LINE_BYTES, 3)
+    for number in range(11):
+        file.append(_lines(number))
+    file.close()
+
+    assert {path.name: _numbers(path) for path in tmp_path.iterdir()} == {
+        "x.jsonl": [10],
+        "x.jsonl.1": [8, 9],
+        "x.jsonl.2": [6, 7],
+        "x.jsonl.3": [4, 5],
+    }
+
+
+def test_a_batch_larger_than_a_file_is_spread_over_files(tmp_path: Path) -> None:
+    """The bound is for the disk's sake: a burst is no excuse."""
+    file = JsonLinesFile(tmp_path / "x.jsonl", 4 * LINE_BYTES + 5, 100)
+    file.append(_lines(0, 10))
+    file.close()
+
+    assert _numbers(tmp_path / "x.jsonl.2") == [0, 1, 2, 3]
+    assert _numbers(tmp_path / "x.jsonl.1") == [4, 5, 6, 7]
+    assert _numbers(tmp_path / "x.jsonl") == [8, 9]
+
+
+def test_a_line_longer_than_a_file_gets_one_of_its_own(tmp_path: Path) -> None:
+    file = JsonLinesFile(tmp_path / "x.jsonl", 5, 100)
+    file.append(_lines(0, 2))
+    file.close()
+
+    assert _numbers(tmp_path / "x.jsonl.1") == [0]
+    assert _numbers(tmp_path / "x.jsonl") == [1]
+
+
+def test_keeping_none_starts_over(tmp_path: Path) -> None:
+    file = JsonLinesFile(tmp_path / "x.jsonl", 2 * LINE_BYTES, 0)
+    file.append(_lines(0, 5))
+    file.close()
+
+    assert [path.name for path in tmp_path.iterdir()] == ["x.jsonl"]
+    assert _numbers(tmp_path / "x.jsonl") == [4]
+
+
+def test_a_gap_in_the_numbers_is_filled_before_anything_is_thrown_away(tmp_path: Path) -> None:
+    """A crash amid the renaming leaves a gap; counting it as a file would cost the oldest lines."""
+    (tmp_path / "x.jsonl.1").write_bytes(_lines(2))
+    (tmp_path / "x.jsonl.3").write_bytes(_lines(0))
+    file = JsonLinesFile(tmp_path / "x.jsonl", LINE_BYTES, 3)
+    file.append(_lines(3, 2))
+    file.close()
+
+    assert {path.name: _numbers(path) for path in tmp_path.iterdir()} == {
+        "x.jsonl": [4],
+        "x.jsonl.1": [3],
+        "x.jsonl.2": [2],
+        "x.jsonl.3": [0],
+    }
+
+
+def test_a_torn_last_line_costs_only_itself(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_bytes(_lines(0, 2) + b'{"n":00')
+    file = JsonLinesFile(tmp_path / "x.jsonl", 1000, 5)
+    file.append(_lines(3, 2))
+    file.close()
+
+    assert (tmp_path / "x.jsonl").read_bytes() == _lines(0, 2) + b'{"n":00\n' + _lines(3, 2)
+
+
+def test_a_torn_last_line_is_ended_even_if_nothing_follows(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_bytes(b"torn")
+    file = JsonLinesFile(tmp_path / "x.jsonl", 1000, 5)
+    file.append(b"")
+    file.close()
+
+    assert (tmp_path / "x.jsonl").read_bytes() == b"torn\n"
+
+
+@needs_dev_full
+def test_a_full_disk_is_counted_told_once_and_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "x.jsonl"
+    path.symlink_to("/dev/full")
+    file = JsonLinesFile(path, 1000, 5)
+
+    with caplog.at_level(logging.WARNING, logger="headgate"):
+        for first in (0, 2, 4):
+            file.append(b"")
+            file.append(_lines(first, 2))
+    assert (file.errors, file.lost, len(caplog.records)) == (3, 6, 1)
+
+    path.unlink()
+    file.append(_lines(6, 2))
+    file.close()
+
+    assert (file.errors, file.lost) == (3, 6)
+    assert _numbers(path) == [6, 7]
+
+
+def test_a_disk_that_fills_up_amid_a_line_loses_only_what_did_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel writes what still fits and refuses the rest: half a line stands there, and is ended later."""
+    room = [LINE_BYTES * 2 + 4]
+    write = os.write
+
+    def scarce(file: int, data: bytes) -> int:
+        if not room[0]:
+            raise OSError(28, "No space left on device")
+        written = write(file, data[: room[0]])
+        room[0] -= written
+        return written
+
+    file = JsonLinesFile(tmp_path / "x.jsonl", 1000, 5)
+    monkeypatch.setattr(os, "write", scarce)
+    file.append(_lines(0, 5))
+    assert (file.errors, file.lost) == (1, 3)
+
+    room[0] = 1000
+    file.append(_lines(5))
+    file.close()
+
+    assert (tmp_path / "x.jsonl").read_bytes() == _lines(0, 2) + _lines(2)[:4] + b"\n" + _lines(5)
+
+
+def test_a_directory_that_cannot_be_made_is_tried_again(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("in the way")
+    file = JsonLinesFile(tmp_path / "logs" / "x.jsonl", 1000, 5)
+    file.append(_lines(0))
+    assert (file.errors, file.lost) == (1, 1)
+
+    (tmp_path / "logs").unlink()
+    file.append(_lines(1))
+    file.close()
+
+    assert _numbers(tmp_path / "logs" / "x.jsonl") == [1]

@@ -1,0 +1,112 @@
+"""The stage for the simulated provider's tests: a clock that jumps, requests, and ways to look at failures."""
+
+import asyncio
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from headgate.core.errors import ProviderFailure
+from headgate.core.failures import Failure
+from headgate.core.messages import Answer, Chunk, Request
+from headgate.core.ports.provider import Provider
+from headgate.providers.simulated import SimulatedOptions, SimulatedProvider, options_for
+
+
+class FakeClock:
+    """Sleeping moves the time on and lets others run; `sleeps` holds what was slept."""
+
+    def __init__(self) -> None:
+        self.time = 100.0
+        self.sleeps: list[float] = []
+
+    def now(self) -> float:
+        return self.time
+
+    def utc(self) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.time)
+
+    async def sleep(self, seconds: float) -> None:
+        self.sleeps.append(seconds)
+        self.time += seconds
+        await asyncio.sleep(0)
+
+    @contextmanager
+    def outside(self) -> Iterator[None]:
+        yield
+
+
+def provider_with(
+    *,
+    clock: FakeClock | None = None,
+    chance_seed: int = 7,
+    connect_timeout_s: float | None = None,
+    **options: Any,
+) -> SimulatedProvider:
+    return SimulatedProvider(
+        SimulatedOptions(**options),
+        model="simulated",
+        clock=clock or FakeClock(),
+        chance=random.Random(chance_seed).random,
+        connect_timeout_s=connect_timeout_s,
+    )
+
+
+def provider_named(name: str, *, clock: FakeClock | None = None, **overrides: Any) -> SimulatedProvider:
+    return SimulatedProvider(
+        options_for(name, overrides),
+        model=name,
+        clock=clock or FakeClock(),
+        chance=random.Random(7).random,
+        connect_timeout_s=5.0,
+    )
+
+
+def ask(text: str = "hello", *, id: str = "r1") -> Request:  # noqa: A002 - it is the request's field
+    return Request(id=id, model="simulated", messages=[{"role": "user", "content": text}])
+
+
+def complete(provider: Provider, request: Request | None = None) -> Answer:
+    return asyncio.run(provider.complete(request or ask()))
+
+
+def failure_from(provider: Provider, request: Request | None = None) -> Failure:
+    with pytest.raises(ProviderFailure) as caught:
+        complete(provider, request)
+    return caught.value.failure
+
+
+def story(provider: Provider, count: int) -> list[str]:
+    """How `count` calls went, one word each."""
+    return [_word(provider, ask(f"question {number}", id=f"r{number}")) for number in range(count)]
+
+
+def _word(provider: Provider, request: Request) -> str:
+    try:
+        answer = complete(provider, request)
+    except ProviderFailure as error:
+        return error.failure.kind
+    except RuntimeError:
+        return "broken"
+    return "blank" if answer.blank else "ok"
+
+
+async def read(provider: Provider, request: Request | None = None) -> list[Chunk]:
+    return [chunk async for chunk in provider.stream(request or ask())]
+
+
+async def let_others_run() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def cancel(task: "asyncio.Task[Any]") -> None:
+    """Let a call get going, then cancel it and see it end."""
+    await let_others_run()
+    assert not task.done()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
