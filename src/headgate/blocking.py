@@ -30,8 +30,8 @@ class BlockingGateway:
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        ready: threading.Event = threading.Event()
-        failures: list[BaseException] = []
+        ready = threading.Event()
+        failures: list[Exception] = []
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._serve(ready, failures)), name="headgate", daemon=True
         )
@@ -89,7 +89,7 @@ class BlockingGateway:
             future.cancel()
             raise
 
-    async def _serve(self, ready: threading.Event, failures: list[BaseException]) -> None:
+    async def _serve(self, ready: threading.Event, failures: list[Exception]) -> None:
         self._closing = asyncio.Event()
         try:
             async with self._opening() as gateway:
@@ -98,9 +98,8 @@ class BlockingGateway:
                 await self._closing.wait()
                 self._loop = self._gateway = None
                 await _cancel_others()
-        except BaseException as error:
+        except Exception as error:  # noqa: BLE001 - carried to the thread that opens or closes this
             failures.append(error)
-            raise
         finally:
             ready.set()
 
@@ -114,8 +113,8 @@ async def _returned(value: Callable[[], T]) -> T:
 
 
 async def _cancel_others() -> None:
-    others = asyncio.all_tasks() - {asyncio.current_task()}
+    me = asyncio.current_task()
+    others = [task for task in asyncio.all_tasks() if task is not me]
     for task in others:
-        if task is not None:
-            task.cancel()
-    await asyncio.gather(*(task for task in others if task is not None), return_exceptions=True)
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)

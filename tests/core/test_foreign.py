@@ -5,6 +5,7 @@ import binascii
 import builtins
 import concurrent.futures
 import contextlib
+import errno
 import functools
 import json
 import socket
@@ -1243,3 +1244,12 @@ def test_a_class_that_hides_its_name_is_broken() -> None:
     hidden = Nameless("Hidden", (Exception,), {})
 
     assert judged(hidden()) == Failure(kind=FailureKind.BROKEN, message="Hidden")
+
+
+@pytest.mark.parametrize("number", [errno.ENETUNREACH, errno.EHOSTUNREACH])
+def test_an_unreachable_network_is_transient(number: int) -> None:
+    assert classify(OSError(number, "unreachable"), now=NOW).kind is FailureKind.TRANSIENT
+
+
+def test_any_other_os_error_is_broken() -> None:
+    assert classify(OSError(errno.ENOSPC, "disk full"), now=NOW).kind is FailureKind.BROKEN

@@ -1,5 +1,6 @@
 """Spacing and per-minute limits under any sequence of calls, compared with a model that simply counts."""
 
+import itertools
 import math
 from dataclasses import dataclass, field
 
@@ -16,9 +17,7 @@ HAIR = 1e-6
 gaps = st.sampled_from([0.0, 0.0, 0.3, 1.0, 7.5, 59.9, 60.0, 61.0]) | st.floats(0, 90)
 
 
-def rules(
-    *, interval_s: float = 0.0, requests: int | None = None, tokens: int | None = None
-) -> PacingRules:
+def rules(*, interval_s: float = 0.0, requests: int | None = None, tokens: int | None = None) -> PacingRules:
     return PacingRules(interval_s=interval_s, requests_per_minute=requests, tokens_per_minute=tokens)
 
 
@@ -59,7 +58,7 @@ def test_no_minute_holds_more_than_its_limits(
         minute = [size for start, size in starts[position:] if start < at + MINUTE - HAIR]
         assert requests is None or len(minute) <= requests
         assert tokens is None or sum(minute) <= tokens
-    for (earlier, _), (later, _) in zip(starts, starts[1:], strict=False):
+    for (earlier, _), (later, _) in itertools.pairwise(starts):
         assert later - earlier >= interval_s - HAIR
 
 
@@ -70,7 +69,7 @@ def test_calls_of_any_size_all_go_in_the_end(calls: list[tuple[float, int]]) -> 
     starts = drive(Pacing(rules(tokens=100)), calls)
 
     assert all(math.isfinite(at) for at, _ in starts)
-    for (earlier, _), (later, size) in zip(starts, starts[1:], strict=False):
+    for (earlier, _), (later, size) in itertools.pairwise(starts):
         if size > 100:
             assert later >= earlier + MINUTE - HAIR
 
@@ -90,7 +89,7 @@ def test_without_rules_nothing_is_paced() -> None:
 
 @pytest.mark.parametrize("rule", [{"interval_s": 0.1}, {"requests": 1}, {"tokens": 1}])
 def test_any_single_rule_makes_pacing_active(rule: dict[str, int]) -> None:
-    assert Pacing(rules(**rule)).active  # type: ignore[arg-type]
+    assert Pacing(rules(**rule)).active
 
 
 def test_spacing_counts_from_the_last_start() -> None:

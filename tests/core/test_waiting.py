@@ -162,12 +162,11 @@ def test_a_waiter_that_left_and_came_back_counts_once() -> None:
 
 def test_a_waiter_knows_where_it_is() -> None:
     line = Line()
-    (one,) = joined(line, "a")
-    assert one.place is Place.WAITING
+    staying, leaving = joined(line, "a", "a")
 
-    line.leave(one)
+    line.leave(leaving)
 
-    assert one.place is Place.OUTSIDE
+    assert (staying.place, leaving.place) == (Place.WAITING, Place.OUTSIDE)
 
 
 def test_leaving_twice_is_a_mistake_that_shows() -> None:
@@ -186,7 +185,14 @@ def test_leaving_twice_is_a_mistake_that_shows() -> None:
 
 @pytest.mark.parametrize(
     ("waiting", "tenant", "ahead"),
-    [("", "a", 0), ("a", "a", 1), ("aaaa", "a", 4), ("bbbb", "a", 1), ("bbbbcccc", "a", 2), ("abbbb", "a", 3)],
+    [
+        ("", "a", 0),
+        ("a", "a", 1),
+        ("aaaa", "a", 4),
+        ("bbbb", "a", 1),
+        ("bbbbcccc", "a", 2),
+        ("abbbb", "a", 3),
+    ],
 )
 def test_a_newcomer_waits_for_its_own_tenant_and_a_turn_of_each_other(
     waiting: str, tenant: str, ahead: int

@@ -237,9 +237,10 @@ def test_closing_the_gateway_tells_those_who_still_ask() -> None:
 def test_what_is_not_a_request_is_refused_before_anything_is_sent() -> None:
     async def main(world: World) -> None:
         stage = set_stage(world, {})
-        for bad in ("text", 7, {"messages": []}, {"messages": "text"}):
+        nonsense: list[Any] = ["text", 7, {"messages": []}, {"messages": "text"}]
+        for bad in nonsense:
             with pytest.raises(InvalidRequest):
-                await stage.gateway.complete_many([_ask("fine"), bad], model="m")  # type: ignore[list-item]
+                await stage.gateway.complete_many([_ask("fine"), bad], model="m")
         assert stage.provider.calls == 0
         assert await stage.gateway.complete_many([], model="m") == []
 

@@ -6,7 +6,7 @@ import statistics
 from typing import Any
 
 import pytest
-from simulated_stage import FakeClock, ask, complete, failure_from, provider_with, story
+from providers.simulated_stage import FakeClock, ask, complete, failure_from, provider_with, story
 
 from headgate.core.errors import ProviderFailure
 from headgate.core.failures import FailureKind

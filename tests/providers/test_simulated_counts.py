@@ -5,7 +5,7 @@ import math
 from typing import Any
 
 import pytest
-from simulated_stage import (
+from providers.simulated_stage import (
     FakeClock,
     ask,
     cancel,

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from simulated_stage import FakeClock, ask, cancel, complete, provider_with
+from providers.simulated_stage import FakeClock, ask, cancel, complete, provider_with
 
 from headgate.core.errors import ProviderFailure
 from headgate.core.failures import Failure, FailureKind

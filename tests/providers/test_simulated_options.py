@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simulated_stage import FakeClock, ask, cancel, complete, failure_from, provider_named, read, story
+from providers.simulated_stage import (
+    FakeClock,
+    ask,
+    cancel,
+    complete,
+    failure_from,
+    provider_named,
+    read,
+    story,
+)
 
 from headgate.core.errors import UnknownModel
 from headgate.core.failures import FailureKind

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from simulated_stage import FakeClock, ask, cancel, complete, let_others_run, provider_with, read
+from providers.simulated_stage import FakeClock, ask, cancel, complete, let_others_run, provider_with, read
 
 from headgate.core.errors import ProviderFailure
 from headgate.core.failures import Failure, FailureKind

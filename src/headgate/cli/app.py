@@ -42,13 +42,14 @@ def front(
 @app.command("demo")
 def run_demo(
     calls: Annotated[int, typer.Option(min=1, max=100_000, help="How many calls the storm has.")] = 400,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same storm.")] = 7,
+    seconds: Annotated[float, typer.Option(min=0.1, max=3600, help="How long new calls keep coming.")] = 10.0,
+    seed: Annotated[int, typer.Option(help="Where the storm's chance begins.")] = 7,
 ) -> None:
     """Send a storm of calls to simulated upstreams that throttle, fail and go down; then judge.
 
     Exit code 0 only if no call was lost and none was answered twice.
     """
-    verdict = asyncio.run(demo.run(storm.Plan(calls=calls, seed=seed), Console()))
+    verdict = asyncio.run(demo.run(storm.Plan(calls=calls, seed=seed, seconds=seconds), Console()))
     raise typer.Exit(0 if verdict.holds else 1)
 
 

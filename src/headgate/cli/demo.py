@@ -49,29 +49,20 @@ async def _show(gateway: Gateway, plan: Plan, books: Books, console: Console) ->
 
 def _introduce(console: Console, plan: Plan) -> None:
     console.print(
-        f"[bold]{plan.calls} calls[/] in 8 seconds, to an upstream that throttles, fails and is down for a while,"
-        " with a flaky one behind it. No keys, no network.\n"
+        f"[bold]{plan.calls} calls[/] in {plan.seconds:g} s, a quarter of them at once, to an upstream that throttles,"
+        " fails and goes down; behind it a flaky one. No keys, no network.\n"
     )
 
 
 def _screen(gateway: Gateway, books: Books) -> RenderableType:
-    return Group(_upstreams(gateway), _ends(books), Text(f"  {books.latest}"[:100], style="dim"))
+    return Group(_upstreams(gateway), _ends(books), Text(books.latest[:78], style="dim"))
 
 
 def _upstreams(gateway: Gateway) -> Table:
-    table = Table(box=None, padding=(0, 2), header_style="dim")
-    for heading in (
-        "upstream",
-        "slots in use",
-        "interactive waiting",
-        "batch waiting",
-        "calls",
-        "budget",
-        "state",
-    ):
-        table.add_column(
-            heading, justify="left" if heading in {"upstream", "state", "slots in use"} else "right"
-        )
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in ("upstream", "slots", "waiting", "batch", "calls", "budget", "state"):
+        left = heading in {"upstream", "slots", "state"}
+        table.add_column(heading, justify="left" if left else "right", no_wrap=True)
     for upstream in gateway.routes.find("storm").upstreams:
         table.add_row(*_row(upstream))
     return table
@@ -95,17 +86,17 @@ def _state(upstream: Upstream) -> Text:
     if upstream.blocked():
         return Text("breaker open", style="red")
     if upstream.paused():
-        return Text("paused by provider", style="yellow")
+        return Text("paused", style="yellow")
     return Text("open", style="green")
 
 
 def _ends(books: Books) -> Table:
     table = Table.grid(padding=(0, 2))
-    bar = ProgressBar(total=books.planned, completed=books.ended, width=40)
+    bar = ProgressBar(total=books.planned, completed=books.ended, width=30)
     counts = Text("  ").join(
         Text(f"{count} {end}", style=_SHADES.get(end, "")) for end, count in sorted(books.ends.items())
     )
-    table.add_row(Text("  asked and over"), bar, counts)
+    table.add_row(Text("over"), bar, counts)
     return table
 
 
@@ -115,8 +106,12 @@ def _conclude(console: Console, books: Books, verdict: Verdict) -> None:
     console.print(f"\n{books.asked} asked = {ends}")
     console.print(
         f"{books.attempts} provider calls ({amplification:.2f} per request), {books.retries} retries,"
-        f" {books.fallbacks} fallbacks, {books.refusals} refusals at a door"
+        f" {books.fallbacks} fallbacks"
     )
+    if books.promised_s:
+        console.print(
+            f"the refused were told to come back in {min(books.promised_s):.1f}–{max(books.promised_s):.1f} s"
+        )
     if verdict.holds:
         console.print("[bold green]PASS[/] nothing lost, nothing answered twice, every answer with its asker")
     else:

@@ -12,8 +12,9 @@ from headgate.core.errors import CallFailed, DeadlineExceeded, HeadgateError, Re
 from headgate.core.messages import Lane
 from headgate.gateway import Gateway
 
-SECONDS = 8.0
 MODEL = "storm"
+BURST_SHARE = 0.25
+"""This share of the calls comes within a moment, to fill the queue."""
 
 SETTINGS: Mapping[str, Any] = {
     "models": {
@@ -22,22 +23,23 @@ SETTINGS: Mapping[str, Any] = {
                 {
                     "provider": "simulated",
                     "model": "throttled",
-                    "slots": 8,
+                    "slots": 12,
                     "reserved_slots": 2,
                     "depth": 40,
-                    "latency_s": 0.12,
+                    "latency_s": 0.15,
                     "latency": "lognormal",
-                    "failures": {"throttled": 0.02, "transient": 0.08, "invalid_output": 0.02},
-                    "retry_after_s": 0.5,
-                    "outage": [[3.0, 4.5]],
+                    "failures": {"throttled": 0.02, "transient": 0.06, "invalid_output": 0.02},
+                    "retry_after_s": 0.3,
+                    "outage": [[2.5, 3.5]],
                 },
                 {
                     "provider": "simulated",
                     "model": "flaky",
-                    "slots": 4,
-                    "depth": 20,
-                    "latency_s": 0.25,
+                    "slots": 8,
+                    "depth": 40,
+                    "latency_s": 0.2,
                     "latency": "exponential",
+                    "failures": {"transient": 0.1},
                 },
             ],
             "retry": {"max_attempts": 3, "first_wait_s": 0.2},
@@ -49,10 +51,11 @@ SETTINGS: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How many calls, from which seed."""
+    """How many calls within how many seconds, from which seed."""
 
     calls: int
     seed: int
+    seconds: float = 10.0
 
 
 @dataclass
@@ -67,8 +70,7 @@ class Books:
     attempts: int = 0
     retries: int = 0
     fallbacks: int = 0
-    refusals: int = 0
-    waits_ms: list[float] = field(default_factory=list)
+    promised_s: list[float] = field(default_factory=list)
     latest: str = ""
 
     @property
@@ -86,8 +88,6 @@ class Books:
             case events.FellBack(next_upstream=following, reason=reason):
                 self.fallbacks += 1
                 self.latest = f"{reason}: on to {following}"
-            case events.RequestRefused():
-                self.refusals += 1
             case events.GatePaused(upstream=upstream, pause_s=pause_s):
                 self.latest = f"{upstream} asked to wait {pause_s:.1f} s: everybody does"
             case events.BreakerChanged(upstream=upstream, state=state):
@@ -122,14 +122,15 @@ def judge(books: Books) -> Verdict:
 async def blow(gateway: Gateway, plan: Plan, books: Books) -> None:
     """Ask at random moments, in both lanes, some in a hurry and some changing their mind."""
     chance = random.Random(plan.seed)
-    moments = sorted(chance.uniform(0, SECONDS) for _ in range(plan.calls))
+    burst = int(plan.calls * BURST_SHARE)
+    moments = [chance.uniform(0, plan.seconds) for _ in range(plan.calls - burst)]
+    moments += [chance.uniform(0.55, 0.58) * plan.seconds for _ in range(burst)]
     loop = asyncio.get_running_loop()
     start = loop.time()
     async with asyncio.TaskGroup() as group:
-        for number, moment in enumerate(moments):
+        for number, moment in enumerate(sorted(moments)):
             await asyncio.sleep(max(0.0, start + moment - loop.time()))
-            hurry = chance.random()
-            group.create_task(_caller(gateway, books, number, hurry))
+            group.create_task(_caller(gateway, books, number, chance.random()))
 
 
 async def _caller(gateway: Gateway, books: Books, number: int, hurry: float) -> None:
@@ -155,7 +156,8 @@ async def _end(call: "asyncio.Task[Any]", books: Books, text: str) -> str:
         reply = await call
     except asyncio.CancelledError:
         return "cancelled"
-    except Refused:
+    except Refused as refusal:
+        books.promised_s.append(refusal.retry_after_s)
         return "refused"
     except DeadlineExceeded:
         return "expired"
@@ -163,7 +165,6 @@ async def _end(call: "asyncio.Task[Any]", books: Books, text: str) -> str:
         return "failed"
     except HeadgateError:
         return "error"
-    books.waits_ms.append(reply.queue_ms)
     if f"{text} " not in f"{reply.content} ":
         books.wrong_answers += 1
     return "answered"

@@ -36,6 +36,8 @@ class HeadgateError(Exception):
 
 
 class SettingsError(HeadgateError, ValueError):
+    """The operator's settings are wrong; `headgate config check` shows them all."""
+
     code = "invalid_settings"
 
 
@@ -48,6 +50,8 @@ class InvalidRequest(HeadgateError, ValueError):
 
 
 class UnknownModel(InvalidRequest):
+    """No model of that name is configured."""
+
     code = "not_found"
 
 
@@ -64,6 +68,8 @@ class Refused(HeadgateError):
 
 
 class QueueFull(Refused):
+    """There is no room to wait. The queue is bounded on purpose."""
+
     code = "queue_full"
 
 
@@ -72,18 +78,26 @@ class DeadlineUnreachable(QueueFull):
 
 
 class UpstreamThrottled(Refused):
+    """The provider asked everybody to wait, longer than this caller can."""
+
     code = "upstream_throttled"
 
 
 class Draining(Refused):
+    """The process is shutting down."""
+
     code = "draining"
 
 
 class DeadlineExceeded(HeadgateError, TimeoutError):
+    """The caller's time is up, wherever the call was."""
+
     code = "deadline_exceeded"
 
 
 class Preempted(HeadgateError):
+    """A batch call gave its slot to an interactive one."""
+
     code = "preempted"
 
 
@@ -101,26 +115,38 @@ class CallFailed(HeadgateError):
 
 
 class UpstreamUnavailable(CallFailed):
+    """Transient failures to the end, or an open breaker."""
+
     code = "upstream_unavailable"
 
 
 class UpstreamMisconfigured(CallFailed):
+    """The operator's key, model name or permissions are wrong upstream."""
+
     code = "upstream_misconfigured"
 
 
 class RequestRejected(CallFailed):
+    """The provider refused the request itself."""
+
     code = "invalid_request"
 
 
 class OutputInvalid(CallFailed):
+    """Blank, or failing its check, to the last attempt."""
+
     code = "unprocessable"
 
 
 class StreamCut(CallFailed):
+    """A stream broke after its first content: it cannot be retried."""
+
     code = "upstream_unavailable"
 
 
 class UpstreamBroken(CallFailed):
+    """An exception nobody foresaw; it is the `__cause__`."""
+
     code = "upstream_unavailable"
 
 

@@ -65,7 +65,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _THROTTLED_STATUS: Final = frozenset({429, 529})
-_MISCONFIGURED_STATUS: Final = frozenset({401, 402, 403})
+_MISCONFIGURED_STATUS: Final = frozenset({401, 402, 403, 407})
 
 # Codes that say more than their status. Providers reuse 400, 404 and 429 for an operator's mistakes.
 KIND_BY_CODE: Final[Mapping[str, FailureKind]] = {

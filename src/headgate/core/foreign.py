@@ -4,6 +4,7 @@ Knows the shape of the common HTTP clients' and SDKs' errors and imports none of
 their classes mean. Message text is kept for people and decides nothing.
 """
 
+import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -36,6 +37,8 @@ _MOST_LINKS: Final = 8
 # An error inside a stream comes under status 200. These types stand in for the status it would have had; they are
 # no codes of their own, because OpenAI sends `invalid_request_error` with a 401, too.
 _STATUS_INSIDE_STREAM: Final[Mapping[str, int]] = {"invalid_request_error": 400, "request_too_large": 413}
+# A plain OSError says by its number that the network, not the program, is at fault.
+_UNREACHABLE: Final = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN})
 _UNPARSED: Final[ClassName] = ("aiohttp", "HttpProcessingError")
 
 _OWN: Final[Mapping[type[Exception], Failure]] = {
@@ -91,7 +94,8 @@ def _foreign(error: BaseException, message: str, now: datetime) -> Failure:
             return from_answer(status, headers, code=code, message=message, now=now)
         if (meaning := MEANINGS.get(name)) is not None:
             return msgspec.structs.replace(_hidden(error) or meaning, message=message)
-    return Failure(kind=FailureKind.BROKEN, message=message)
+    unreachable = isinstance(error, OSError) and error.errno in _UNREACHABLE
+    return Failure(kind=FailureKind.TRANSIENT if unreachable else FailureKind.BROKEN, message=message)
 
 
 def _class_names(error: BaseException | None) -> Iterator[ClassName]:

@@ -226,6 +226,8 @@ class Dispatcher:
         )
 
     async def _give_way(self, call: Call, upstream: Upstream, ticket: Ticket) -> None:
+        if ticket.preempted:
+            self.emit(events.HolderPreempted(upstream=upstream.name, request_ids=call.request_ids))
         upstream.gate.leave(ticket)
         await self._enter(call, upstream, ticket, returning=True)
 

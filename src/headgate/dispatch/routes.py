@@ -3,7 +3,7 @@
 import difflib
 import enum
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -58,7 +58,7 @@ BuildRoute = Callable[[str], Route]
 class Routes:
     """Models by name. Members of a family are built when first asked for, and the idlest make room."""
 
-    def __init__(self, routes: Iterable[Route], families: dict[str, BuildRoute] | None = None) -> None:
+    def __init__(self, routes: Iterable[Route], families: Mapping[str, BuildRoute] | None = None) -> None:
         self._routes = {route.model: route for route in routes}
         self._families = {name.removesuffix("*"): build for name, build in (families or {}).items()}
         self._members: OrderedDict[str, Route] = OrderedDict()

@@ -84,8 +84,9 @@ class Upstream:
             with self.gate.preemptible(ticket):
                 result = await work.call(self.provider)
             flaw = work.flaw(result)
-        except (asyncio.CancelledError, Preempted):
+        except (asyncio.CancelledError, Preempted) as stop:
             self.free_tokens(ticket)
+            self._tell_attempt(call, number, started_at, self._stopped(call, stop), None)
             raise
         except Exception as error:  # noqa: BLE001 - the seam where every foreign error gets its class
             failure = self._health.read(classify(error, now=self._clock.utc()))
@@ -143,6 +144,11 @@ class Upstream:
     ) -> None:
         """An attempt is over: tell health, the adaptive limit and the listeners."""
         self._note(ticket, failure, started_at)
+        self._tell_attempt(call, number, started_at, failure, usage)
+
+    def _tell_attempt(
+        self, call: Call, number: int, started_at: float, failure: Failure | None, usage: Usage | None
+    ) -> None:
         self._emit(
             events.AttemptEnded(
                 request_ids=call.request_ids,
@@ -154,6 +160,13 @@ class Upstream:
                 usage=usage,
             )
         )
+
+    def _stopped(self, call: Call, stop: BaseException) -> Failure:
+        """Why we stopped an attempt ourselves; none of it speaks for or against the upstream."""
+        if isinstance(stop, Preempted):
+            return Failure(kind=FailureKind.PREEMPTED)
+        expired = self._clock.now() >= call.deadline
+        return Failure(kind=FailureKind.EXPIRED if expired else FailureKind.CANCELLED)
 
     def _tell(self, change: Change, failure: Failure | None) -> None:
         block = self._health.block(self._clock.now())

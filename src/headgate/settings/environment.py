@@ -37,7 +37,8 @@ def value_of(text: str) -> Any:
     """A number, a boolean, null, a quoted text, a list or mapping in brackets; anything else is itself."""
     stripped = text.strip()
     if not stripped.startswith(("[", "{", '"', "'")):
-        return meaning(stripped) if isinstance(meaning(stripped), int | float | None) else text
+        value = meaning(stripped)
+        return text if isinstance(value, str) else value
     findings = Findings()
     try:
         value = read_yaml(stripped, findings)
@@ -46,53 +47,59 @@ def value_of(text: str) -> Any:
     return text if findings else value
 
 
-def _put(node: Any, rest: str, value: Any, place: Place = TOP) -> Place:
+def _put(node: Any, name: str, value: Any, place: Place = TOP) -> Place:
     """Follow the name into the tree and set the value; the answer is the uppermost place that is new."""
-    key, rest = _step(node, rest, place)
+    key, rest = _step(node, name, place)
     here = (*place, key)
-    if not rest:
+    if rest is None:
         node[key] = value
-    elif isinstance(node, list) or key in node:
+        return here
+    if isinstance(key, int) or key in node:
         return _put(node[key], rest, value, here)
-    else:
-        node[key] = {}
-        _put(node[key], rest, value, here)
+    branch: dict[str, Any] = {}
+    _put(branch, rest, value, here)
+    # Put in its place only now: a name that leads nowhere leaves nothing behind.
+    node[key] = branch
     return here
 
 
-def _step(node: Any, rest: str, place: Place) -> tuple[str | int, str]:
-    """The next key or index, and what is left of the name."""
-    part, _, after = rest.partition(_SEPARATOR)
+def _step(node: Any, name: str, place: Place) -> tuple[str | int, str | None]:
+    """The next key or index, and what is left of the name: None when nothing is."""
+    part, separator, after = name.partition(_SEPARATOR)
+    rest = after if separator else None
     if isinstance(node, dict):
-        return _known_key(node, rest, place) or _new_key(part, after)
+        return _known_key(node, name, place) or (_new_key(part), rest)
     if not isinstance(node, list):
         raise _Astray(f"{written(place)} has no parts that could be set")
     if not (part.isascii() and part.isdigit()):
         raise _Astray(f"{written(place)} is a list: after it comes a number")
-    if int(part) >= len(node):
-        raise _Astray(f"there is no {written((*place, int(part)))}: the list has {len(node)}, counted from 0")
-    return int(part), after
+    if len(part) > 9 or int(part) >= len(node):
+        raise _Astray(f"there is no {written(place)}[{part[:20]}]: the list has {len(node)}, counted from 0")
+    return int(part), rest
 
 
-def _known_key(node: dict[str, Any], rest: str, place: Place) -> tuple[str, str] | None:
+def _known_key(node: dict[str, Any], name: str, place: Place) -> tuple[str, str | None] | None:
     """The longest key that the name begins with: `simulated/*` holds a separator itself."""
-    wanted = rest.upper() + _SEPARATOR
-    found = [key for key in node if wanted.startswith(_as_part(key) + _SEPARATOR)]
-    if not found:
+    found = [key for key in node if _begins(name.upper(), _as_part(key))]
+    longest = max(map(len, found), default=0)
+    key, *others = [key for key in found if len(key) == longest] or [""]
+    if not key:
         return None
-    longest = max(len(key) for key in found)
-    key, *others = [key for key in found if len(key) == longest]
     if others:
-        names = ", ".join(written((*place, name)) for name in (key, *others))
+        names = ", ".join(written((*place, other)) for other in (key, *others))
         raise _Astray(f"could mean any of {names}")
-    return key, rest[longest + len(_SEPARATOR) :]
+    return key, name[longest + len(_SEPARATOR) :] if len(name) > longest else None
 
 
-def _new_key(part: str, after: str) -> tuple[str, str]:
+def _begins(name: str, part: str) -> bool:
+    return name == part or name.startswith(part + _SEPARATOR)
+
+
+def _new_key(part: str) -> str:
     if not part:
         raise _Astray("a part of the name is empty")
-    return part.lower(), after
+    return part.lower()
 
 
 def _as_part(key: str) -> str:
-    return re.sub(r"[^A-Z0-9]", "_", key.upper())
+    return re.sub(r"[^A-Za-z0-9]", "_", key).upper()

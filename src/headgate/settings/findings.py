@@ -29,6 +29,9 @@ class Findings:
         """Which environment variable has set the value of a place."""
         self._findings: list[Finding] = []
 
+    def __bool__(self) -> bool:
+        return bool(self._findings)
+
     def add(self, place: Place, message: str, *, tail: str = "") -> None:
         self._findings.append(Finding(place, message, tail))
 
@@ -46,7 +49,7 @@ class Findings:
 
     def refuse(self, tree: Any = None) -> None:
         """Raise all mistakes found, if there are any."""
-        if self._findings:
+        if self:
             order = {place: rank for rank, place in enumerate(places_of(tree))}
             found = sorted(self._worth_telling(), key=lambda finding: _rank(finding.place, order))
             raise InvalidSettings(dict.fromkeys(map(self._problem, found)))

@@ -56,3 +56,8 @@ def shown(value: object) -> str:
             return "a mapping"
         case _:
             return repr(value)
+
+
+def sort_of(value: object) -> str:
+    """What stands where something larger was due. It may be anything, so a single value is not quoted."""
+    return shown(value) if isinstance(value, list | dict) else "a single value"

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from headgate.settings.places import Place, upwards
 
-HIDDEN: Final = "(hidden)"
+HIDDEN: Final = "***"
 _TELLTALES: Final = ("key", "secret", "token", "password", "authorization", "credential")
 _SHORT: Final = 6
 """Shorter ones are hidden near their place only: elsewhere a `2` is just a number."""
@@ -19,15 +19,12 @@ class Secrets:
     """Knows secret values by their places."""
 
     def __init__(self) -> None:
-        self._touched: set[Place] = set()
-        """Places of secrets, and the places they stand in: a message about those may quote them."""
-        self._exact: set[Place] = set()
+        self._places: set[Place] = set()
         self._long: set[str] = set()
         self._short: dict[Place, set[str]] = defaultdict(set)
 
     def add(self, place: Place, value: object) -> None:
-        self._exact.add(place)
-        self._touched.update(upwards(place))
+        self._places.add(place)
         for form in _forms(value):
             if len(form) < _SHORT:
                 self._short[place[:-1]].add(form)
@@ -46,7 +43,7 @@ class Secrets:
                     self.add_options(mapping, leaf_place)
 
     def hide(self, place: Place, message: str) -> str:
-        if place in self._touched or not self._exact.isdisjoint(upwards(place)):
+        if not self._places.isdisjoint(upwards(place)):
             # "must be a number, not 'abc'": what comes after "not" is the value, in whatever form.
             head, quoted, _ = message.partition(", not ")
             message = f"{head}{quoted}{HIDDEN}" if quoted else message

@@ -2,12 +2,12 @@
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final
 
 from headgate.settings.findings import Findings
 from headgate.settings.places import TOP, Place
-from headgate.settings.scalars import MOST_DIGITS
+from headgate.settings.scalars import MOST_DIGITS, sort_of
 from headgate.settings.strict_yaml import MOST_DEPTH, Unreadable, read_yaml, refuse_key
 
 DEFAULT_FILE: Final = "headgate.yaml"
@@ -19,14 +19,24 @@ def read_source(
 ) -> dict[str, Any]:
     """The tree of a mapping or a file; of `./headgate.yaml`, if there is one, when no source is named."""
     if isinstance(source, Mapping):
-        return _top(_plain(source, TOP, findings), "", findings)
+        return _plain_mapping(source, TOP, findings)
     path = Path(DEFAULT_FILE if source is None else source)
-    text = _text_of(path, findings, required=source is not None)
+    tree = _tree_of(path, _text_of(path, findings, required=source is not None), findings)
+    if isinstance(tree, dict):
+        return tree
+    if tree is not None:
+        findings.add(TOP, f"must be a mapping, not {sort_of(tree)}", tail=str(path))
+    # Without a tree nothing that comes after could be judged.
+    findings.refuse()
+    return {}
+
+
+def _tree_of(path: Path, text: str, findings: Findings) -> Any:
     try:
-        return _top(read_yaml(text, findings), str(path), findings)
+        return read_yaml(text, findings)
     except Unreadable as error:
         findings.add(TOP, str(error), tail=str(path))
-        return {}
+    return None
 
 
 def _text_of(path: Path, findings: Findings, *, required: bool) -> str:
@@ -48,15 +58,6 @@ def _text_of(path: Path, findings: Findings, *, required: bool) -> str:
     return ""
 
 
-def _top(tree: Any, path: str, findings: Findings) -> dict[str, Any]:
-    if tree is None:
-        return {}
-    if isinstance(tree, dict):
-        return tree
-    findings.add(TOP, "must be a mapping of settings: `models:` and so on", tail=path)
-    return {}
-
-
 def _plain(value: Any, place: Place, findings: Findings) -> Any:
     """A copy made of nothing but dicts, lists and scalars."""
     if len(place) > MOST_DEPTH:
@@ -67,16 +68,20 @@ def _plain(value: Any, place: Place, findings: Findings) -> Any:
             return _plain_mapping(value, place, findings)
         case list() | tuple():
             return [_plain(inner, (*place, index), findings) for index, inner in enumerate(value)]
-        case os.PathLike():
-            return os.fspath(value)
-        case int() if abs(value) >= 10**MOST_DIGITS:
-            findings.reject(place, "is too large a number")
-            return None
-        case str() | int() | float() | None:
-            return value
+        case PurePath():
+            return str(value)
         case _:
-            findings.reject(place, f"must be plain data, not of type {type(value).__name__}")
-            return None
+            return _plain_scalar(value, place, findings)
+
+
+def _plain_scalar(value: Any, place: Place, findings: Findings) -> Any:
+    if isinstance(value, int) and abs(value) >= 10**MOST_DIGITS:
+        findings.reject(place, "is too large a number")
+    elif isinstance(value, str | int | float | None):
+        return value
+    else:
+        findings.reject(place, f"must be plain data, not of type {type(value).__name__}")
+    return None
 
 
 def _plain_mapping(mapping: Mapping[Any, Any], place: Place, findings: Findings) -> dict[str, Any]:

@@ -4,7 +4,7 @@ Duplicate keys are told with their lines, anchors and tags are refused, and no a
 """
 
 from collections.abc import Iterator
-from typing import Any, Final, NoReturn
+from typing import Any, Final, Protocol
 
 import yaml
 from yaml.reader import Reader
@@ -18,6 +18,15 @@ MOST_DEPTH: Final = 32
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
+class _Mark(Protocol):
+    """Where in the text; both parsers have a class of their own for it."""
+
+    @property
+    def line(self) -> int: ...
+    @property
+    def column(self) -> int: ...
+
+
 class Unreadable(Exception):
     """The text is not YAML, from this line on."""
 
@@ -29,11 +38,11 @@ def read_yaml(text: str, findings: Findings) -> Any:
         return _Document(text, findings).read()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        message = _explain(error)
+        message = _explain(error, mark, text)
     except yaml.YAMLError:
         mark, message = None, "the text is not YAML"
     # Raised here, not above: the parser's own error quotes the text around it, which may hold secrets.
-    _stop(message, mark)
+    raise _unreadable(message, mark)
 
 
 def _check_characters(text: str) -> None:
@@ -45,15 +54,15 @@ def _check_characters(text: str) -> None:
         )
 
 
-def _explain(error: yaml.MarkedYAMLError) -> str:
+def _explain(error: yaml.MarkedYAMLError, mark: _Mark | None, text: str) -> str:
     message = ", ".join(part for part in (error.context, error.problem) if part)
-    if "flow" in message and "'{'" in message:
-        return f'{message} (inside braces, quote text with a variable: "${{NAME}}")'
+    if mark and "flow" in message and "${" in text.split("\n")[mark.line]:
+        return f'{message} (inside braces, variables need quotes: "${{NAME}}")'
     return message
 
 
-def _stop(message: str, mark: yaml.Mark | None) -> NoReturn:
-    raise Unreadable(f"line {mark.line + 1}, column {mark.column + 1}: {message}" if mark else message)
+def _unreadable(message: str, mark: _Mark | None) -> Unreadable:
+    return Unreadable(f"line {mark.line + 1}, column {mark.column + 1}: {message}" if mark else message)
 
 
 class _Document:
@@ -69,13 +78,13 @@ class _Document:
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    _stop("a second document starts; there may be only one", event.start_mark)
+                    raise _unreadable("a second document starts; there may be only one", event.start_mark)
                 value = self._value(next(self._events), TOP)
         return value
 
     def _value(self, event: yaml.Event, place: Place) -> Any:
         if len(place) > MOST_DEPTH:
-            _stop(f"nested more than {MOST_DEPTH} levels deep", event.start_mark)
+            raise _unreadable(f"nested more than {MOST_DEPTH} levels deep", event.start_mark)
         self._check_marks(event, place)
         match event:
             case yaml.ScalarEvent():
@@ -98,7 +107,7 @@ class _Document:
         lines: dict[str, int] = {}
         while not isinstance(event := next(self._events), yaml.MappingEndEvent):
             key = self._key(event, place)
-            line = event.start_mark.line + 1
+            line = event.start_mark.line + 1 if event.start_mark else 0
             value = self._value(next(self._events), (*place, key))
             if key in values:
                 self._findings.add((*place, key), f"is given twice, on line {lines[key]} and on line {line}")
@@ -108,7 +117,7 @@ class _Document:
 
     def _key(self, event: yaml.Event, place: Place) -> str:
         if not isinstance(event, yaml.ScalarEvent):
-            _stop("a key must be text", event.start_mark)
+            raise _unreadable("a key must be text", event.start_mark)
         key = str(event.value)
         self._check_marks(event, (*place, key))
         # `off:` is a fine key; only what is no word at all needs quotes.

@@ -1,0 +1,94 @@
+"""The settings in force, in a few lines to read at a start. Providers' options are never among them."""
+
+from collections.abc import Iterator
+from dataclasses import fields
+
+from headgate.core.gate_rules import GateRules, Order
+from headgate.core.pacing import PacingRules
+from headgate.core.retry import RetryPolicy
+from headgate.core.timeouts import Timeouts
+from headgate.core.worst_case import worst_case
+from headgate.dispatch.routes import Balance
+from headgate.settings.records import ModelSettings, Settings, UpstreamSettings
+
+
+def describe(settings: Settings) -> list[str]:
+    """What one call to each model can cost: `summary: worst case: 6 calls, 300 s`."""
+    return [_worst_case(name, model) for name, model in settings.models.items()]
+
+
+def summary(settings: Settings) -> str:
+    """The effective configuration: where files go, then every model with a line for each upstream."""
+    lines = [f"data in {settings.data_dir}, logs in {settings.logs_path}"]
+    for name, model in settings.models.items():
+        lines += [_worst_case(name, model), f"  {'; '.join(_model_words(model))}"]
+        lines += [
+            f"  {number}. {', '.join(_upstream_words(upstream))}"
+            for number, upstream in enumerate(model.upstreams, start=1)
+        ]
+    return "\n".join(lines)
+
+
+def _worst_case(name: str, model: ModelSettings) -> str:
+    attempts = [model.retry.max_attempts] * len(model.upstreams)
+    return f"{name}: {worst_case(attempts, model.timeouts.total_s)}"
+
+
+def _model_words(model: ModelSettings) -> Iterator[str]:
+    yield _retry_words(model.retry)
+    yield _timeout_words(model.timeouts)
+    if model.balance is not Balance.ORDERED:
+        yield f"balance {model.balance}"
+    if model.gather is not None:
+        yield f"gather {model.gather.size} within {model.gather.wait_ms:g} ms"
+
+
+def _retry_words(retry: RetryPolicy) -> str:
+    if retry.max_attempts == 1:
+        return "no retries"
+    waits = f"{retry.first_wait_s:g} s × {retry.factor:g} up to {retry.longest_wait_s:g} s"
+    return f"{retry.max_attempts} attempts, {waits}, jitter {retry.jitter}"
+
+
+def _timeout_words(timeouts: Timeouts) -> str:
+    return (
+        f"timeouts: connect {timeouts.connect_s:g} s, first token {timeouts.first_token_s:g} s, "
+        f"idle {timeouts.idle_s:g} s, total {timeouts.total_s:g} s"
+    )
+
+
+def _upstream_words(upstream: UpstreamSettings) -> Iterator[str]:
+    gate = upstream.gate
+    name = upstream.provider if upstream.model is None else f"{upstream.provider}/{upstream.model}"
+    yield f"{name}: {gate.slots} slots"
+    yield f"{gate.reserved_slots} reserved"
+    yield f"depth {gate.depth or 'unlimited'}"
+    yield from _pacing_words(gate.pacing)
+    yield from _gate_words(gate)
+    flags = {
+        "adaptive": upstream.adaptive,
+        "spill": upstream.spill,
+        "no breaker": not upstream.breaker,
+        "no budget": not upstream.budget,
+    }
+    yield from (words for words, differs in flags.items() if differs)
+
+
+def _pacing_words(pacing: PacingRules) -> Iterator[str]:
+    if pacing.interval_s:
+        yield f"every {pacing.interval_s:g} s"
+    if pacing.requests_per_minute is not None:
+        yield f"{pacing.requests_per_minute} requests/min"
+    if pacing.tokens_per_minute is not None:
+        yield f"{pacing.tokens_per_minute} tokens/min"
+
+
+def _gate_words(gate: GateRules) -> Iterator[str]:
+    for field in fields(gate):
+        value = getattr(gate, field.name)
+        if field.name.endswith("_s") and value != field.default:
+            yield f"{field.name} {value:g}"
+    if gate.preempt:
+        yield "preempt"
+    if gate.interactive_order is not Order.FIFO:
+        yield f"interactive {gate.interactive_order}"

@@ -1,0 +1,143 @@
+"""A slot held over several generations: regenerating never means queueing again."""
+
+import asyncio
+
+import pytest
+from stage import USER, set_stage
+
+from headgate.core import events
+from headgate.core.errors import (
+    DeadlineExceeded,
+    InvalidRequest,
+    OutputInvalid,
+    Preempted,
+    QueueFull,
+    UpstreamUnavailable,
+)
+from headgate.planner import virtual
+from headgate.planner.virtual import World
+
+
+def test_three_generations_take_one_place_in_the_queue() -> None:
+    """Each generation once queued anew: three retries were three times 61 minutes."""
+
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"slots": 1, "latency_s": 10.0}, keep_events=True)
+        first = asyncio.create_task(stage.gateway.complete(model="m", messages=USER))
+        await asyncio.sleep(1)
+
+        async def hold() -> tuple[float, list[str]]:
+            async with stage.gateway.hold_slot("m", "interactive") as slot:
+                replies = [await slot.generate_raw(USER, temperature=0.1 * step) for step in range(3)]
+                assert slot.id
+                assert not slot.cancelled
+                return slot.wait_s, [reply.request_id for reply in replies]
+
+        holding = asyncio.create_task(hold())
+        await asyncio.sleep(1)
+        others = [asyncio.create_task(stage.gateway.complete(model="m", messages=USER)) for _ in range(3)]
+        wait_s, request_ids = await holding
+        assert wait_s == pytest.approx(9.0)
+        assert stage.now == pytest.approx(40.0), "nobody got in between"
+        assert len(set(request_ids)) == 3
+        await asyncio.gather(first, *others)
+        assert sum(isinstance(event, events.Responded) for event in stage.events) == 7
+
+    virtual.run(main)
+
+
+@pytest.mark.parametrize("ending", ["return", "error", "cancel"])
+def test_the_slot_comes_back_whatever_happens_inside(ending: str) -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"slots": 1, "latency_s": 1.0})
+
+        async def hold() -> None:
+            async with stage.gateway.hold_slot("m") as slot:
+                await slot.generate_raw(USER)
+                if ending == "error":
+                    raise KeyError
+                await asyncio.sleep(100)
+
+        holding = asyncio.create_task(hold())
+        await asyncio.sleep(5)
+        if ending == "cancel":
+            holding.cancel()
+        await asyncio.gather(holding, return_exceptions=True)
+        assert stage.all_free
+
+    virtual.run(main)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "error"), [(503, UpstreamUnavailable), ("blank", OutputInvalid), ("stall", DeadlineExceeded)]
+)
+def test_a_failed_generation_is_raised_and_the_slot_stays_held(
+    outcome: int | str, error: type[Exception]
+) -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"slots": 1, "latency_s": 1.0, "script": [outcome, "ok"]})
+        async with stage.gateway.hold_slot("m") as slot:
+            with pytest.raises(error):
+                await slot.generate_raw(USER)
+            assert stage.free_slots == 0
+            assert (await slot.generate_raw(USER)).content
+        assert stage.provider.calls == 2
+        assert stage.all_free
+
+    virtual.run(main)
+
+
+def test_every_generation_needs_a_pacing_token_and_nobody_holds_a_slot_while_waiting_for_one() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"slots": 1, "latency_s": 1.0, "interval_s": 10.0})
+        async with stage.gateway.hold_slot("m") as slot:
+            await slot.generate_raw(USER)
+            again = asyncio.create_task(slot.generate_raw(USER))
+            await asyncio.sleep(1)
+            assert stage.free_slots == 1
+            await again
+        assert list(stage.provider.starts) == [0.0, 10.0]
+
+    virtual.run(main)
+
+
+def test_a_full_queue_refuses_a_slot_as_it_refuses_a_call() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"slots": 1, "depth": 1, "latency_s": 10.0})
+        calls = [asyncio.create_task(stage.gateway.complete(model="m", messages=USER)) for _ in range(2)]
+        await asyncio.sleep(1)
+        with pytest.raises(QueueFull):
+            async with stage.gateway.hold_slot("m"):
+                pytest.fail("there was no room")
+        await asyncio.gather(*calls)
+
+    virtual.run(main)
+
+
+def test_a_preempted_holder_is_told() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"slots": 1, "latency_s": 10.0, "preempt": True})
+        async with stage.gateway.hold_slot("m", "batch") as slot:
+            generating = asyncio.create_task(slot.generate_raw(USER))
+            await asyncio.sleep(1)
+            interactive = asyncio.create_task(stage.gateway.complete(model="m", messages=USER))
+            with pytest.raises(Preempted):
+                await generating
+            assert slot.cancelled
+            with pytest.raises(Preempted):
+                await slot.generate_raw(USER)
+        await interactive
+        assert stage.all_free
+
+    virtual.run(main)
+
+
+def test_nonsense_is_refused_before_it_is_sent() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {})
+        async with stage.gateway.hold_slot("m") as slot:
+            with pytest.raises(InvalidRequest):
+                await slot.generate_raw([])
+        assert stage.provider.calls == 0
+
+    virtual.run(main)

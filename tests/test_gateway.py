@@ -1,0 +1,179 @@
+"""The library's face: what bad input gets, what status shows, how it opens and closes."""
+
+import asyncio
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stage import USER, set_stage
+
+import headgate
+from headgate.core.errors import Draining, InvalidRequest, SettingsError, UnknownModel
+from headgate.planner import virtual
+from headgate.planner.virtual import World
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "says"),
+    [
+        ({"model": "nobody"}, UnknownModel, "no model is called 'nobody'"),
+        ({"model": "simulate"}, UnknownModel, "Did you mean 'simulated'"),
+        ({"model": "simulated/flakey"}, UnknownModel, "flaky"),
+        ({"model": ""}, InvalidRequest, "model"),
+        ({"model": "x" * 10_000}, InvalidRequest, "model"),
+        ({"model": None}, InvalidRequest, "model"),
+        ({"messages": []}, InvalidRequest, "at least one message"),
+        ({"messages": "Hi"}, InvalidRequest, "list"),
+        ({"messages": None}, InvalidRequest, "list"),
+        ({"messages": [{"content": "no role"}]}, InvalidRequest, r"messages\[0\]"),
+        ({"messages": [*USER, 7]}, InvalidRequest, r"messages\[1\]"),
+        ({"messages": [{"role": "user", "content": 7}]}, InvalidRequest, "content"),
+        (
+            {"messages": [{"role": "user", "content": "x" * 10_000_000}]},
+            InvalidRequest,
+            "10,000,000 characters",
+        ),
+        ({"lane": "express"}, InvalidRequest, "'interactive' or 'batch'"),
+        ({"deadline_s": math.nan}, InvalidRequest, "deadline_s"),
+        ({"deadline_s": 0}, InvalidRequest, "deadline_s"),
+        ({"deadline_s": -1}, InvalidRequest, "deadline_s"),
+        ({"deadline_s": math.inf}, InvalidRequest, "deadline_s"),
+        ({"deadline_s": "soon"}, InvalidRequest, "deadline_s"),
+        ({"request_id": ""}, InvalidRequest, "request_id"),
+        ({"request_id": "a\nb"}, InvalidRequest, "printable"),
+        ({"tenant": ""}, InvalidRequest, "tenant"),
+    ],
+    ids=str,
+)
+def test_bad_input_gets_a_clear_typed_error_and_is_never_sent(
+    changes: dict[str, Any], error: type[Exception], says: str
+) -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {})
+        with pytest.raises(error, match=says):
+            await stage.gateway.complete(**{"model": "m", "messages": USER, **changes})
+        assert stage.provider.calls == 0
+        assert stage.all_free
+
+    virtual.run(main)
+
+
+@pytest.mark.parametrize(
+    "upstream",
+    [
+        {"slots": -2},
+        {"slots": 0},
+        {"slots": math.nan},
+        {"slots": 2.5},
+        {"slots": "two"},
+        {"slots": 1, "reserved_slots": 2},
+        {"depth": -1},
+        {"promote_after_s": math.nan},
+        {"latency_s": math.nan},
+        {"unknown_setting": 1},
+        {"provider": "nobody"},
+    ],
+    ids=str,
+)
+def test_settings_that_make_no_sense_are_refused_before_anything_starts(upstream: dict[str, Any]) -> None:
+    with pytest.raises(SettingsError) as caught:
+        virtual.run(lambda world: _never(set_stage(world, upstream)))
+    assert "models.m.upstreams[0]" in str(caught.value)
+
+
+async def _never(stage: object) -> None:
+    raise AssertionError(stage)
+
+
+def test_status_has_the_fields_of_queue_status_summed_and_one_by_one() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"slots": 2, "depth": 5, "latency_s": 10}, {"slots": 1, "depth": 0})
+        calls = [
+            asyncio.create_task(stage.gateway.complete(model="m", messages=USER, lane=lane))
+            for lane in ("interactive", "interactive", "interactive", "batch")
+        ]
+        await asyncio.sleep(1)
+        status = stage.gateway.status()
+        assert (status.rt_queue, status.be_queue, status.max_queue_depth) == (1, 1, 0)
+        first = status.upstreams[0]
+        assert (first.total_slots, first.available_slots, first.accepting, first.max_queue_depth) == (
+            2,
+            0,
+            True,
+            5,
+        )
+        await asyncio.gather(*calls)
+
+    virtual.run(main)
+
+
+def test_a_closed_gateway_refuses_and_dismisses_those_who_wait() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"slots": 1, "latency_s": 10})
+        calls = [asyncio.create_task(stage.gateway.complete(model="m", messages=USER)) for _ in range(2)]
+        await asyncio.sleep(1)
+        await stage.gateway.aclose()
+        with pytest.raises(Draining):
+            await calls[1]
+        with pytest.raises(Draining):
+            await stage.gateway.complete(model="m", messages=USER)
+        assert (await calls[0]).content, "who holds a slot may finish"
+
+    virtual.run(main)
+
+
+def test_it_opens_on_nothing_at_all_and_leaves_its_logs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async def main() -> headgate.Reply:
+        async with headgate.open(env={}) as gateway:
+            return await gateway.complete(model="simulated/instant", messages=USER, agent_id="me")
+
+    reply = asyncio.run(main())
+    assert reply.content
+    line = json.loads((tmp_path / ".headgate/logs/responses.jsonl").read_text())
+    assert (line["request_id"], line["agent_id"], line["status"]) == (reply.request_id, "me", "success")
+
+
+def test_scripts_can_do_without_an_event_loop(tmp_path: Path) -> None:
+    settings = {"data_dir": str(tmp_path)}
+    with headgate.open_blocking(settings, env={}) as gateway:
+        reply = gateway.complete(model="simulated/instant", messages=USER)
+        many = gateway.complete_many([{"messages": USER}] * 3, model="simulated/instant")
+        text = "".join(chunk.text for chunk in gateway.stream(model="simulated/instant", messages=USER))
+        status = gateway.status()
+        for chunk in gateway.stream(model="simulated/instant", messages=USER):
+            assert chunk.text
+            break
+        with pytest.raises(UnknownModel):
+            gateway.complete(model="nobody", messages=USER)
+    assert text == reply.content
+    assert [item.content for item in many if isinstance(item, headgate.Reply)] == [text] * 3
+    assert status.total_slots > 0
+    with pytest.raises(RuntimeError, match="with"):
+        gateway.complete(model="simulated", messages=USER)
+
+
+def test_a_script_with_bad_settings_gets_them_told_and_no_thread_stays() -> None:
+    with (
+        pytest.raises(SettingsError, match="slots"),
+        headgate.open_blocking(
+            {"models": {"m": {"upstreams": [{"provider": "simulated", "slots": -1}]}}}, env={}
+        ),
+    ):
+        pytest.fail("it must not open")
+
+
+def test_many_members_of_a_family_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {})
+        monkeypatch.setattr("headgate.dispatch.routes.MOST_FAMILY_MEMBERS", 3)
+        for name in ("instant", "flaky", "many", "slow", "blank"):
+            stage.gateway.routes.find(f"simulated/{name}")
+        assert len(stage.gateway.routes._members) == 3
+
+    virtual.run(main)

@@ -1,0 +1,35 @@
+"""Checked by mypy, never run: the types users rely on."""
+
+from typing import assert_type
+
+import headgate
+
+
+async def calls(gateway: headgate.Gateway) -> None:
+    reply = await gateway.complete(model="m", messages=[{"role": "user", "content": "Hi"}], temperature=0.2)
+    assert_type(reply, headgate.Reply)
+    assert_type(reply.content, str | None)
+    many = await gateway.complete_many([{"messages": []}], model="m")
+    assert_type(many, list[headgate.Reply | headgate.HeadgateError])
+    async with gateway.stream(model="m", messages=[]) as stream:
+        async for chunk in stream:
+            assert_type(chunk, headgate.Chunk)
+    async with gateway.hold_slot("m", "batch") as slot:
+        assert_type(slot, headgate.HeldSlot)
+        assert_type(slot.wait_s, float)
+
+
+async def opening() -> None:
+    async with headgate.open({"models": {}}) as gateway:
+        assert_type(gateway, headgate.Gateway)
+
+
+def scripts() -> None:
+    with headgate.open_blocking("headgate.yaml") as gateway:
+        assert_type(gateway.complete(model="m", messages=[]), headgate.Reply)
+
+
+def policies(error: Exception) -> None:
+    assert_type(headgate.RetryPolicy.bedrock(), headgate.RetryPolicy)
+    assert_type(headgate.RetryPolicy.web().get_delay(0), float)
+    assert_type(headgate.classify(error), headgate.Failure)
