@@ -659,6 +659,18 @@ def test_a_holder_waits_for_the_end_of_a_pause(now: float, may: bool) -> None:
     assert admission.renew(holder, now) == may
 
 
+@pytest.mark.parametrize("asked_s", [1.0, 1000.0], ids=["ramp", "one probe"])
+def test_holders_do_not_all_call_again_at_the_instant_a_pause_ends(asked_s: float) -> None:
+    """Four calls throttled together sleep with their slots in hand; waking together they would be the next burst."""
+    admission = gate(slots=4)
+    holders = entered(admission, *(caller() for _ in range(4)))
+    admission.pause_for(asked_s, 0.0)
+    end = admission.pause.until
+    assert admission.pause.slots(end, 4) == 1
+
+    assert sum(admission.renew(holder, end) for holder in holders) <= 1
+
+
 def test_a_holder_that_calls_again_past_an_open_breaker_is_its_probe() -> None:
     admission = gate(slots=2)
     first, second = entered(admission, caller(), caller())
@@ -815,14 +827,14 @@ def test_without_preemption_there_is_no_victim() -> None:
     admission = gate()
     entered(admission, job(), caller())
 
-    assert admission.victim() is None
+    assert admission.victim(0.0) is None
 
 
 def test_the_call_that_began_last_gives_way() -> None:
     admission, jobs = preemptible(3)
     entered(admission, caller(), now=5.0)
 
-    assert admission.victim() is jobs[2]
+    assert admission.victim(0.0) is jobs[2]
 
 
 def test_one_asleep_between_attempts_goes_before_one_that_works() -> None:
@@ -830,7 +842,7 @@ def test_one_asleep_between_attempts_goes_before_one_that_works() -> None:
     jobs[0].asleep = True
     entered(admission, caller(), now=5.0)
 
-    assert admission.victim() is jobs[0]
+    assert admission.victim(0.0) is jobs[0]
 
 
 @pytest.mark.parametrize("shield", ["streaming", "protected", "preempted"])
@@ -839,14 +851,14 @@ def test_a_shielded_call_does_not_give_way(shield: str) -> None:
     setattr(only, shield, True)
     entered(admission, caller(), now=5.0)
 
-    assert admission.victim() is None
+    assert admission.victim(0.0) is None
 
 
 def test_no_more_give_way_than_wait() -> None:
     admission, _ = preemptible(3)
     entered(admission, caller(), caller(), now=5.0)
     victims = []
-    while (victim := admission.victim()) is not None:
+    while (victim := admission.victim(0.0)) is not None:
         victim.preempted = True
         victims.append(victim)
 
@@ -857,7 +869,7 @@ def test_interactive_calls_never_give_way() -> None:
     admission = gate(preempt=True)
     entered(admission, caller(), caller())
 
-    assert admission.victim() is None
+    assert admission.victim(0.0) is None
 
 
 def test_a_job_that_gave_its_slot_back_cannot_be_preempted() -> None:
@@ -865,7 +877,7 @@ def test_a_job_that_gave_its_slot_back_cannot_be_preempted() -> None:
     admission.give_back(second, 5.0)
     entered(admission, caller(), caller(), now=5.0)
 
-    assert admission.victim() is first
+    assert admission.victim(0.0) is first
 
 
 def test_a_preempted_job_that_got_a_new_slot_is_not_preempted_any_more() -> None:
@@ -1082,8 +1094,8 @@ class AdmissionMachine(RuleBasedStateMachine):
     def a_call_ends(self, data: st.DataObject, result: Failure | None) -> None:
         ticket = data.draw(st.sampled_from(self.at(Place.HOLDING)))
         probe, ticket.probe = ticket.probe, False
-        change = self.admission.health.record(result, probe=probe, now=self.now)
-        if change is not None and self.admission.health.block(self.now) is not None:
+        changes = self.admission.health.record(result, probe=probe, now=self.now)
+        if changes and self.admission.health.block(self.now) is not None:
             self.admission.evict()
         if result is None:
             self.admission.pause.call_succeeded()

@@ -338,7 +338,7 @@ def test_a_newcomer_to_an_empty_gate_counts_its_own_grant(order: Order) -> None:
     stage = Stage(order=order)
     (caller,) = stage.interactive()
 
-    assert stage.turns.ahead_of(caller) == 1
+    assert stage.turns.grants_until(caller) == 1
 
 
 @pytest.mark.parametrize(
@@ -351,7 +351,7 @@ def test_interactive_counts_the_turns_that_batch_takes_before_it(
     stage.batch(jobs)
     last = stage.interactive(callers)[-1]
 
-    assert stage.turns.ahead_of(last) == grants
+    assert stage.turns.grants_until(last) == grants
 
 
 @pytest.mark.parametrize(
@@ -365,7 +365,7 @@ def test_a_newcomer_waits_a_turn_of_each_other_tenant_for_each_of_its_own(waitin
     newcomer = Ticket(since=0.0, tenant="a")
     stage.turns.interactive.join(newcomer)
 
-    assert stage.turns.ahead_of(newcomer) == grants
+    assert stage.turns.grants_until(newcomer) == grants
     assert stage.grants().index(newcomer) + 1 <= grants
 
 
@@ -374,7 +374,7 @@ def test_batch_counts_only_batch() -> None:
     stage.interactive(10)
     last = stage.batch(3)[-1]
 
-    assert stage.turns.ahead_of(last) == 3
+    assert stage.turns.grants_until(last) == 3
 
 
 # ---- Any load ---------------------------------------------------------------------------------------------

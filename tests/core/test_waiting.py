@@ -184,30 +184,31 @@ def test_leaving_twice_is_a_mistake_that_shows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("waiting", "tenant", "ahead"),
-    [
-        ("", "a", 0),
-        ("a", "a", 1),
-        ("aaaa", "a", 4),
-        ("bbbb", "a", 1),
-        ("bbbbcccc", "a", 2),
-        ("abbbb", "a", 3),
-    ],
+    ("waiting", "turns"), [("a", 1), ("aaaa", 4), ("bbbba", 2), ("bbbbcccca", 3), ("abbbba", 4), ("bca", 3)]
 )
-def test_a_newcomer_waits_for_its_own_tenant_and_a_turn_of_each_other(
-    waiting: str, tenant: str, ahead: int
-) -> None:
+def test_the_last_of_a_tenant_waits_for_its_own_and_a_turn_of_each_other(waiting: str, turns: int) -> None:
     line = Line()
-    joined(line, *waiting)
+    for tenant in waiting:
+        line.join(Ticket(since=0.0, tenant=tenant))
+    assert line.turns_until_last_of("a") == turns
 
-    assert line.ahead_of(tenant) == ahead
 
-
-def test_no_more_can_be_ahead_than_wait() -> None:
+def test_no_more_turns_are_needed_than_there_are_waiters() -> None:
     line = Line()
-    joined(line, *"aaaaaabcd")
+    for tenant in "aaaaaaaab":
+        line.join(Ticket(since=0.0, tenant=tenant))
+    assert line.turns_until_last_of("a") == 9
 
-    assert line.ahead_of("a") == 9
+
+def test_only_those_who_wait_for_the_first_time_are_newcomers() -> None:
+    line = Line()
+    tickets = [Ticket(since=0.0) for _ in range(3)]
+    for index, ticket in enumerate(tickets):
+        line.join(ticket, first=index == 1)
+    assert line.newcomers == 2
+    for ticket in tickets:
+        line.leave(ticket)
+    assert line.newcomers == 0
 
 
 # ---- Any order of events ----------------------------------------------------------------------------------

@@ -93,9 +93,11 @@ class Admission:
 
         Those who return are not asked: they were admitted once.
         """
-        if (refusal := self._no_room(ticket, now)) is not None:
-            self.withdraw(ticket)
-        return refusal
+        door = self._no_room(ticket, now)
+        if door is None:
+            return None
+        self.withdraw(ticket)
+        return Refusal(door, self.drained_in_s(ticket.lane, now))
 
     def _barred(self, ticket: Ticket, now: float) -> Refusal | None:
         if self.closed:
@@ -107,19 +109,19 @@ class Admission:
             return Refusal(Door.PAUSED, self.pause.until - now)
         return None
 
-    def _no_room(self, ticket: Ticket, now: float) -> Refusal | None:
+    def _no_room(self, ticket: Ticket, now: float) -> Door | None:
         # The ticket stands in its line already, so every count here includes itself.
         depth = self.rules.depth
-        waiting = self.waiting - 1
-        batch_full = ticket.lane is Lane.BATCH and len(self.turns.batch) - 1 >= max(
-            1, int(depth * BATCH_DEPTH_SHARE)
-        )
-        if depth and (waiting >= depth or batch_full):
-            return Refusal(Door.FULL, self.drained_in_s(ticket.lane, now))
-        expected_s = self._expected_wait_s(ticket, now)
-        if now + expected_s + self.drain.hold_s > ticket.deadline:
-            return Refusal(Door.DEADLINE, self.drained_in_s(ticket.lane, now))
-        return None
+        if depth and self._counted > depth:
+            return Door.FULL
+        if (
+            depth
+            and ticket.lane is Lane.BATCH
+            and self.turns.batch.newcomers > max(1, int(depth * BATCH_DEPTH_SHARE))
+        ):
+            return Door.FULL
+        too_late = now + self._expected_wait_s(ticket, now) + self.drain.hold_s > ticket.deadline
+        return Door.DEADLINE if too_late else None
 
     def _waits_out(self, ticket: Ticket) -> bool:
         return ticket.patient and ticket.deadline > self.pause.until
@@ -143,10 +145,12 @@ class Admission:
         if self._free(now) <= 0:
             return self.pause.next_change_at(now, self.slots)
         ticket = self._choose(now)
-        if ticket is not None:
-            return self.pacing.next_at(now, ticket.tokens)
-        # Free slots that batch may not have yet, all of them reserved: promotion opens one.
-        return self.turns.promotes_at() if not self._batch_in_use else None
+        paced_at = math.inf if ticket is None else self.pacing.next_at(now, ticket.tokens)
+        # A promotion may open a reserved slot, or put a smaller call in front.
+        promoted_at = self.turns.promotes_at()
+        if promoted_at is not None and promoted_at > now:
+            return min(paced_at, promoted_at)
+        return None if ticket is None else paced_at
 
     def _choose(self, now: float) -> Ticket | None:
         return self.turns.next(now, slots=self.slots, batch_in_use=self._batch_in_use)
@@ -172,7 +176,9 @@ class Admission:
 
     def renew(self, ticket: Ticket, now: float) -> bool:
         """A holder wants to call again: may it start now, slot in hand? Needs a pacing token like anybody."""
-        if ticket.place is not Place.HOLDING or self.health.block(now) is not None or now < self.pause.until:
+        if ticket.place is not Place.HOLDING or self.health.block(now) is not None:
+            return False
+        if self.in_use > self.pause.slots(now, self.slots) and not self.pause.over(now):
             return False
         if self.pacing.active:
             if self.pacing.next_at(now, ticket.tokens) > now:
@@ -200,6 +206,7 @@ class Admission:
             self._batch_in_use -= 1
             self._batch_holders.pop(ticket, None)
         ticket.place = Place.OUTSIDE
+        ticket.protected = False
         self._probe_lost(ticket)
 
     def _undo_start(self, ticket: Ticket) -> None:
@@ -235,14 +242,14 @@ class Admission:
         """Change the number of slots. Fewer than are in use: they are taken in as they come back."""
         self.slots = max(1, slots)
 
-    def victim(self) -> Ticket | None:
+    def victim(self, now: float) -> Ticket | None:
         """The batch holder that should give way to a waiting interactive caller, if preemption is on.
 
         One asleep between attempts loses nothing but its slot, so it goes first; then the call that
         began last, which has the least to lose. A stream that has started never goes.
         """
         leaving = sum(ticket.preempted for ticket in self._batch_holders)
-        if self.free + leaving >= len(self.turns.interactive):
+        if now < self.pause.until or self.free + leaving >= len(self.turns.interactive):
             return None
         candidates = [
             ticket
@@ -264,6 +271,11 @@ class Admission:
         return len(self.turns.interactive) + len(self.turns.batch)
 
     @property
+    def _counted(self) -> int:
+        """The waiters that count against the depth."""
+        return self.turns.interactive.newcomers + self.turns.batch.newcomers
+
+    @property
     def in_use(self) -> int:
         return self.held + self.in_transit
 
@@ -283,7 +295,8 @@ class Admission:
 
     def status(self, now: float) -> GateStatus:
         available = max(0, min(self._free(now), self.free))
-        room = not self.rules.depth or self.waiting < self.rules.depth or (available > 0 and not self.waiting)
+        at_once = available > 0 and not len(self.turns.interactive) and self._paced_now(now)
+        room = at_once or not self.rules.depth or self._counted < self.rules.depth
         return GateStatus(
             rt_queue=len(self.turns.interactive),
             be_queue=len(self.turns.batch),
@@ -297,11 +310,14 @@ class Admission:
         """When a newcomer's turn comes, from at least five samples; -inf (never too late) before that."""
         if self.drain.samples < ENOUGH_SAMPLES:
             return -math.inf
-        wait_s = self._wait_s(self.turns.ahead_of(ticket), batch=ticket.lane is Lane.BATCH)
+        wait_s = self._wait_s(self.turns.grants_until(ticket), batch=ticket.lane is Lane.BATCH)
         return (wait_s or 0.0) + max(0.0, self.pause.until - now)
 
     def _wait_s(self, count: int, *, batch: bool = False) -> float | None:
         return self.drain.wait_s(count, slots=self.slots, starts_per_s=self.pacing.starts_per_s, batch=batch)
+
+    def _paced_now(self, now: float) -> bool:
+        return not self.pacing.active or self.pacing.next_at(now, 0) <= now
 
     def _free(self, now: float) -> int:
         return self.pause.slots(now, self.slots) - self.held - self.in_transit

@@ -38,7 +38,10 @@ class GateRules:
         review.number("promote_after_s", self.promote_after_s)
         review.number("hold_wait_s", self.hold_wait_s)
         review.number("longest_pause_s", self.longest_pause_s, above=0)
-        if not review.problems and self.reserved_slots > self.slots:
+        if (order := review.choice("interactive_order", self.interactive_order, Order)) is not None:
+            object.__setattr__(self, "interactive_order", order)
+        wrong = {problem.path for problem in review.problems}
+        if wrong.isdisjoint({"slots", "reserved_slots"}) and self.reserved_slots > self.slots:
             review.add("reserved_slots", f"must be at most slots ({self.slots}), not {self.reserved_slots}")
         review.refuse()
 

@@ -157,19 +157,19 @@ class Health:
     def read(self, failure: Failure) -> Failure:
         return self.hold.read(failure)
 
-    def record(self, failure: Failure | None, *, probe: bool, now: float) -> Change | None:
+    def record(self, failure: Failure | None, *, probe: bool, now: float) -> tuple[Change, ...]:
         """Note how a call ended. While on probation only the probe is believed."""
         if not self.clear and not probe:
-            return None
-        change = self._record(failure, probe=probe, now=now)
+            return ()
+        changes = self._record(failure, probe=probe, now=now)
         self.clear = not (self.hold.probation.active or self.breaker.probation.active)
-        return change
+        return changes
 
-    def _record(self, failure: Failure | None, *, probe: bool, now: float) -> Change | None:
+    def _record(self, failure: Failure | None, *, probe: bool, now: float) -> tuple[Change, ...]:
         if failure is None:
             self.hold.succeeded()
             self.breaker.record(failed=False, now=now)
-            return self._end_probation() if probe else None
+            return self._end_probation() if probe else ()
         if failure.kind is FailureKind.MISCONFIGURED:
             self.last_mistake = failure
             return self._misconfigured(probe=probe, now=now)
@@ -177,39 +177,40 @@ class Health:
             return self._transient(probe=probe, now=now)
         if probe:
             self.abandon_probe()
-        return None
+        return ()
 
-    def _misconfigured(self, *, probe: bool, now: float) -> Change | None:
+    def _misconfigured(self, *, probe: bool, now: float) -> tuple[Change, ...]:
         probation = self.hold.probation
         if probe:
-            self.breaker.probation.end()
+            self.breaker.probation.probe_told_nothing()
         if probe and probation.active:
             probation.probe_failed(now)
         elif self.hold.failed():
             probation.start(now)
-            return Change.HELD
-        return None
+            return (Change.HELD,)
+        return ()
 
-    def _transient(self, *, probe: bool, now: float) -> Change | None:
+    def _transient(self, *, probe: bool, now: float) -> tuple[Change, ...]:
         probation = self.breaker.probation
         if probe:
             self.hold.probation.probe_told_nothing()
         if probe and probation.active:
             probation.probe_failed(now)
-            return Change.OPENED
+            return (Change.OPENED,)
         if self.breaker.record(failed=True, now=now):
             probation.start(now)
-            return Change.OPENED
-        return None
+            return (Change.OPENED,)
+        return ()
 
     def abandon_probe(self) -> None:
         """The probe ended neutrally or never came back: the next caller probes again."""
         self.hold.probation.probe_told_nothing()
         self.breaker.probation.probe_told_nothing()
 
-    def _end_probation(self) -> Change:
-        released = self.hold.probation.active
+    def _end_probation(self) -> tuple[Change, ...]:
+        ended = ((self.hold.probation, Change.RELEASED), (self.breaker.probation, Change.CLOSED))
+        changes = tuple(change for probation, change in ended if probation.active)
         self.hold.probation.end()
         self.breaker.probation.end()
         self.breaker.forget()
-        return Change.RELEASED if released else Change.CLOSED
+        return changes

@@ -128,7 +128,11 @@ def _checked_chars(content: object, index: int) -> int:
         return 0
     if isinstance(content, str):
         return len(content)
-    if isinstance(content, Sequence) and all(isinstance(part, Mapping) for part in content):
+    if (
+        not isinstance(content, bytes)
+        and isinstance(content, Sequence)
+        and all(isinstance(part, Mapping) for part in content)
+    ):
         return sum(len(str(part.get("text", ""))) for part in content)
     raise InvalidRequest(
         f"messages[{index}].content must be text, a list of content parts, or null",
@@ -143,8 +147,9 @@ def estimate_usage(request: Request, output_text: str = "") -> Usage:
 
 def reserve_tokens(request: Request, expected_output: int = 256) -> int:
     """How many tokens to reserve before the call: the prompt, and the answer's bound when there is one."""
-    bound = request.params.get("max_completion_tokens") or request.params.get("max_tokens")
-    return _input_tokens(request) + (bound if isinstance(bound, int) and bound > 0 else expected_output)
+    bounds = (request.params.get(name) for name in ("max_completion_tokens", "max_tokens"))
+    known = [bound for bound in bounds if isinstance(bound, int) and bound > 0]
+    return _input_tokens(request) + (known[0] if known else expected_output)
 
 
 def _input_tokens(request: Request) -> int:

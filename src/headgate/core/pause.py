@@ -9,26 +9,28 @@ RAMP_SHARE: Final = 0.25
 class Pause:
     """Nobody passes until `until`; then slots come back one by one instead of all at once."""
 
-    __slots__ = ("_probing", "_ramp_s", "until")
+    __slots__ = ("_full_at", "_probing", "until")
 
     def __init__(self) -> None:
         self.until = float("-inf")
-        self._ramp_s = 0.0
+        self._full_at = float("-inf")
+        """When all slots are back."""
         self._probing = False
 
     def begin(self, now: float, asked_s: float, longest_s: float) -> bool:
         """Pause for what was asked, at most `longest_s`; True when that moves the end of the pause."""
         pause_s = min(asked_s, longest_s)
-        if now + pause_s <= self.until:
+        # We cut the provider's wait short, so we ask with one call before the others follow.
+        self._probing = self._probing or asked_s > longest_s
+        if pause_s <= 0 or now + pause_s <= self.until:
             return False
         self.until = now + pause_s
-        self._ramp_s = min(LONGEST_RAMP_S, pause_s * RAMP_SHARE)
-        # We cut the provider's wait short, so we ask with one call before the others follow.
-        self._probing = asked_s > longest_s
+        # A short pause does not cut short the ramp of a long one before it.
+        self._full_at = max(self._full_at, self.until + min(LONGEST_RAMP_S, pause_s * RAMP_SHARE))
         return True
 
     def end(self) -> None:
-        self.until = float("-inf")
+        self.until = self._full_at = float("-inf")
         self._probing = False
 
     def call_succeeded(self) -> None:
@@ -36,25 +38,25 @@ class Pause:
 
     def over(self, now: float) -> bool:
         """No trace of a pause is left."""
-        return now >= self.until + self._ramp_s and not self._probing
+        return now >= self._full_at and not self._probing
 
     def slots(self, now: float, slots: int) -> int:
         """How many of the slots may be in use now."""
-        elapsed_s = now - self.until
-        if elapsed_s >= self._ramp_s and not self._probing:
+        if now >= self._full_at and not self._probing:
             return slots
-        if elapsed_s < 0:
+        if now < self.until:
             return 0
         if self._probing:
             return min(1, slots)
-        return min(slots, 1 + int((slots - 1) * elapsed_s / self._ramp_s))
+        return min(slots, 1 + int((slots - 1) * (now - self.until) / (self._full_at - self.until)))
 
     def next_change_at(self, now: float, slots: int) -> float | None:
         """When `slots` will next be larger by itself."""
         if now < self.until:
             return self.until
-        if self._probing or now >= self.until + self._ramp_s or slots < 2:
+        if self._probing or now >= self._full_at or slots < 2:
             return None
-        # A hair later than the step itself: rounding must not leave us one step short of it.
         step = self.slots(now, slots)
-        return min(self.until + self._ramp_s, self.until + self._ramp_s * step / (slots - 1) + 1e-6)
+        # A hair later than the step itself: rounding must not leave us one step short of it.
+        step_at = self.until + (self._full_at - self.until) * step / (slots - 1) + 1e-6
+        return min(self._full_at, step_at)

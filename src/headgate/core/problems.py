@@ -3,11 +3,13 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from enum import Enum
+from typing import Final, TypeVar
 
 from headgate.core.errors import SettingsError
 
 UNBOUNDED: Final = math.inf
+E = TypeVar("E", bound=Enum)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class Review:
     def number(
         self,
         name: str,
-        value: float | None,
+        value: object,
         *,
         least: float = 0,
         most: float = UNBOUNDED,
@@ -56,9 +58,13 @@ class Review:
         """Check a number; None passes (the field's type says whether it may be None)."""
         if value is None:
             return
-        if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or (whole and isinstance(value, float))
+        ):
             self.add(name, f"must be a {'whole ' if whole else ''}number, not {value!r}")
-        elif not math.isfinite(value):
+        elif isinstance(value, float) and not math.isfinite(value):
             self.add(name, f"must be a finite number, not {value!r}")
         elif above is not None and value <= above:
             self.add(name, f"must be more than {above:g}, not {value!r}")
@@ -66,6 +72,15 @@ class Review:
             self.add(name, f"must be at least {least:g}, not {value!r}")
         elif value > most:
             self.add(name, f"must be at most {most:g}, not {value!r}")
+
+    def choice(self, name: str, value: object, choices: type[E]) -> E | None:
+        """The enum's member of this value; its plain text will do."""
+        try:
+            return choices(value)
+        except ValueError:
+            known = ", ".join(str(choice.value) for choice in choices)
+            self.add(name, f"must be one of {known}, not {value!r}")
+            return None
 
     def add(self, name: str, message: str) -> None:
         self.problems.append(Problem(name, message))

@@ -56,6 +56,8 @@ class RetryPolicy:
         review.number("first_wait_s", self.first_wait_s)
         review.number("factor", self.factor, least=1)
         review.number("longest_wait_s", self.longest_wait_s)
+        if (jitter := review.choice("jitter", self.jitter, Jitter)) is not None:
+            object.__setattr__(self, "jitter", jitter)
         review.number("jitter_share", self.jitter_share)
         review.number("jitter_s", self.jitter_s)
         review.refuse()
@@ -98,7 +100,7 @@ class RetryPolicy:
         try:
             base_s = min(self.first_wait_s * self.factor ** (attempt - 1), self.longest_wait_s)
         except OverflowError:
-            base_s = self.longest_wait_s
+            base_s = self.longest_wait_s if self.first_wait_s else 0.0
         return min(max(0.0, self._spread(base_s, chance)), self.longest_wait_s)
 
     def _spread(self, base_s: float, chance: float) -> float:

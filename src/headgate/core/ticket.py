@@ -32,6 +32,7 @@ class Ticket:
         "protected",
         "request_ids",
         "reservation",
+        "returning",
         "since",
         "streaming",
         "tenant",
@@ -61,6 +62,8 @@ class Ticket:
         self.place = Place.OUTSIDE
         self.order = 0
         """Its number in the line; a new one each time it waits."""
+        self.returning = False
+        """Was admitted before and comes back: it does not count against the depth."""
         self.granted_at = 0.0
         self.reservation: Reservation | None = None
         self.probe = False

@@ -65,12 +65,11 @@ class Turns:
         oldest = self.batch.oldest()
         return None if oldest is None else oldest.since + self._rules.promote_after_s
 
-    def ahead_of(self, ticket: Ticket) -> int:
-        """About how many grants come before a newcomer's, its own included; for batch only batch's."""
-        if ticket.lane is Lane.BATCH:
-            return self.batch.ahead_of(ticket.tenant)
-        ahead = self.interactive.ahead_of(ticket.tenant)
-        return ahead + (ahead // (BATCH_TURN - 1) if len(self.batch) else 0)
+    def grants_until(self, newcomer: Ticket) -> int:
+        """About how many grants it takes until the one who came last has its own; for batch only batch's."""
+        turns = self.line(newcomer.lane).turns_until_last_of(newcomer.tenant)
+        batch_between = newcomer.lane is Lane.INTERACTIVE and len(self.batch) > 0
+        return turns + (turns // (BATCH_TURN - 1) if batch_between else 0)
 
     def everyone(self) -> list[Ticket]:
         return self.interactive.everyone() + self.batch.everyone()

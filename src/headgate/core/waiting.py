@@ -9,7 +9,7 @@ from headgate.core.ticket import Place, Ticket
 class Line:
     """Every operation is O(log n) or better. `newest_first` turns each tenant's queue around."""
 
-    __slots__ = ("_ages", "_length", "_newest_first", "_next_order", "_tenants")
+    __slots__ = ("_ages", "_length", "_newest_first", "_next_order", "_tenants", "newcomers")
 
     def __init__(self, *, newest_first: bool = False) -> None:
         self._newest_first = newest_first
@@ -19,6 +19,8 @@ class Line:
         self._ages: list[tuple[float, int, Ticket]] = []
         self._length = 0
         self._next_order = 0
+        self.newcomers = 0
+        """Those who wait for the first time: only they count against the depth."""
 
     def __len__(self) -> int:
         return self._length
@@ -28,6 +30,8 @@ class Line:
         self._next_order += 1
         ticket.order = self._next_order
         ticket.place = Place.WAITING
+        ticket.returning = first
+        self.newcomers += not first
         queue = self._tenants.setdefault(ticket.tenant, OrderedDict())
         queue[ticket.order] = ticket
         if first and not self._newest_first:
@@ -41,6 +45,7 @@ class Line:
         if not queue:
             del self._tenants[ticket.tenant]
         self._length -= 1
+        self.newcomers -= not ticket.returning
         ticket.place = Place.OUTSIDE
         if len(self._ages) > 2 * self._length + 64:
             self._ages = [entry for entry in self._ages if self._waits(entry)]
@@ -66,13 +71,11 @@ class Line:
             heapq.heappop(self._ages)
         return None
 
-    def ahead_of(self, tenant: str) -> int:
-        """About how many are served before a newcomer of this tenant."""
+    def turns_until_last_of(self, tenant: str) -> int:
+        """About how many grants it takes until this tenant's last waiter has its own."""
         if self._newest_first:
-            return 0
-        own = len(self._tenants.get(tenant, ()))
-        others = len(self._tenants) - (1 if own else 0)
-        return min(self._length, own + (own + 1) * others)
+            return 1
+        return min(self._length, len(self._tenants.get(tenant, ())) * len(self._tenants))
 
     def everyone(self) -> list[Ticket]:
         return [ticket for queue in self._tenants.values() for ticket in queue.values()]

@@ -160,7 +160,7 @@ class Gate:
         """Preempt for the interactive callers that wait, where that is switched on."""
         if not self.rules.preempt:
             return
-        while (victim := self.admission.victim()) is not None:
+        while (victim := self.admission.victim(self._clock.now())) is not None:
             victim.preempted = True
             if victim.asleep:
                 self.leave(victim)

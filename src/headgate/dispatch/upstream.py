@@ -125,8 +125,7 @@ class Upstream:
     def _note(self, ticket: Ticket, failure: Failure | None, started_at: float) -> None:
         now = self._clock.now()
         probe, ticket.probe = ticket.probe, False
-        change = self._health.record(failure, probe=probe, now=now)
-        if change is not None:
+        for change in self._health.record(failure, probe=probe, now=now):
             self._tell(change, failure)
         if failure is None:
             self.gate.admission.pause.call_succeeded()

@@ -99,7 +99,7 @@ def _is_simple(hint: Any) -> bool:
 def _value_for(hint: Any, value: Any) -> Any:
     kind, optional = _kind_of(hint)
     if isinstance(value, Filled):
-        value = str(value) if kind in {str, Path} else meaning(value)
+        value = str(value) if kind in {str, Path} else meaning(value.strip())
     if value is None and optional:
         return None
     if kind is bool:

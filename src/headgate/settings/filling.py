@@ -43,6 +43,6 @@ def _filled(text: str, env: Mapping[str, str], findings: Findings, place: Place)
         return spot.group()
 
     result = _SPOT.sub(value_of, text)
-    for secret in (*used, result, meaning(result)) if used else ():
+    for secret in (*used, result, meaning(result.strip())) if used else ():
         findings.secrets.add(place, secret)
     return Filled(result) if used else result

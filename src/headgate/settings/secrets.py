@@ -13,29 +13,33 @@ _TELLTALES: Final = ("key", "secret", "token", "password", "authorization", "cre
 _SHORT: Final = 6
 """Shorter ones are hidden near their place only: elsewhere a `2` is just a number."""
 _HEAD: Final = 12
+_QUOTE: Final = re.compile(r"'[^']*'|\"[^\"]*\"")
+_REST_OF_WORD: Final = re.compile(r"[^\s'\"]*")
 
 
 class Secrets:
     """Knows secret values by their places."""
 
     def __init__(self) -> None:
-        self._places: set[Place] = set()
-        self._long: set[str] = set()
+        self._at: dict[Place, set[str]] = {}
+        self._long: dict[str, set[str]] = defaultdict(set)
+        """By their first characters, so that a message is searched once however many there are."""
         self._short: dict[Place, set[str]] = defaultdict(set)
 
     def add(self, place: Place, value: object) -> None:
-        self._places.add(place)
-        for form in _forms(value):
+        forms = _forms(value)
+        self._at.setdefault(place, set()).update(forms)
+        for form in forms:
             if len(form) < _SHORT:
                 self._short[place[:-1]].add(form)
             else:
-                self._long.add(form)
+                self._long[form[:_SHORT]].add(form)
 
     def add_options(self, options: Mapping[str, Any], place: Place) -> None:
         """Note the values of all keys that sound like secrets, however deep."""
         for key, value in options.items():
             inside = (*place, key)
-            if any(telltale in key.lower() for telltale in _TELLTALES):
+            if any(telltale in str(key).lower() for telltale in _TELLTALES):
                 for leaf_place, leaf in _leaves(value, inside):
                     self.add(leaf_place, leaf)
             else:
@@ -43,24 +47,46 @@ class Secrets:
                     self.add_options(mapping, leaf_place)
 
     def hide(self, place: Place, message: str) -> str:
-        if not self._places.isdisjoint(upwards(place)):
-            # "must be a number, not 'abc'": what comes after "not" is the value, in whatever form.
-            head, quoted, _ = message.partition(", not ")
-            message = f"{head}{quoted}{HIDDEN}" if quoted else message
-        for form in sorted(self._long, key=len, reverse=True):
-            message = _without(message, form)
+        for upper in upwards(place):
+            if upper in self._at:
+                message = _without_quotes(message, self._at[upper])
+        message = self._without_long(message)
         for upper in upwards(place):
             for form in self._short.get(upper, ()):
                 message = re.sub(rf"(?<![\w.-]){re.escape(form)}(?![\w-])", HIDDEN, message)
         return message
 
+    def _without_long(self, message: str) -> str:
+        safe, position = "", 0
+        while position < len(message):
+            near = self._long.get(message[position : position + _SHORT], ())
+            end = max((_end_of(secret, message, position) for secret in near), default=position)
+            safe += HIDDEN if end > position else message[position]
+            position = max(end, position + 1)
+        return safe
 
-def _without(message: str, secret: str) -> str:
-    message = message.replace(secret, HIDDEN)
-    if len(secret) <= _HEAD:
-        return message
+
+def _without_quotes(message: str, secrets: set[str]) -> str:
+    """A message about a secret value quotes it, or a part of it; after "not" it does so in any form."""
+    head, found, _ = message.partition(", not ")
+    message = f"{head}{found}{HIDDEN}" if found else message
+
+    def hidden(quote: re.Match[str]) -> str:
+        inside = quote.group()[1:-1]
+        return HIDDEN if inside and any(inside in secret for secret in secrets) else quote.group()
+
+    return _QUOTE.sub(hidden, message)
+
+
+def _end_of(secret: str, message: str, start: int) -> int:
+    """Where the secret that may begin at `start` ends; `start` itself when it is not there."""
+    if message.startswith(secret, start):
+        return start + len(secret)
     # Somebody may have shortened it: its beginning gives it away as well.
-    return re.sub(re.escape(secret[:_HEAD]) + r"[^\s'\"]*", lambda _: HIDDEN, message)
+    if len(secret) > _HEAD and message.startswith(secret[:_HEAD], start):
+        rest = _REST_OF_WORD.match(message, start)
+        return rest.end() if rest else start
+    return start
 
 
 def _forms(value: object) -> set[str]:
@@ -76,7 +102,7 @@ def _leaves(value: Any, place: Place) -> Iterator[tuple[Place, Any]]:
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _leaves(inner, (*place, key))
-    elif isinstance(value, list):
+    elif isinstance(value, list | tuple):
         for index, inner in enumerate(value):
             yield from _leaves(inner, (*place, index))
     else:
@@ -86,6 +112,6 @@ def _leaves(value: Any, place: Place) -> Iterator[tuple[Place, Any]]:
 def _mappings(value: Any, place: Place) -> Iterator[tuple[Place, Mapping[str, Any]]]:
     if isinstance(value, Mapping):
         yield place, value
-    elif isinstance(value, list):
+    elif isinstance(value, list | tuple):
         for index, inner in enumerate(value):
             yield from _mappings(inner, (*place, index))

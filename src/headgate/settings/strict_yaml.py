@@ -56,7 +56,8 @@ def _check_characters(text: str) -> None:
 
 def _explain(error: yaml.MarkedYAMLError, mark: _Mark | None, text: str) -> str:
     message = ", ".join(part for part in (error.context, error.problem) if part)
-    if mark and "flow" in message and "${" in text.split("\n")[mark.line]:
+    line = text.splitlines()[mark.line : mark.line + 1] if mark else []
+    if "flow" in message and "${" in "".join(line):
         return f'{message} (inside braces, variables need quotes: "${{NAME}}")'
     return message
 
@@ -127,9 +128,10 @@ class _Document:
 
     def _check_marks(self, event: yaml.Event, place: Place) -> None:
         """Aliases let ten lines stand for a billion values, and tags construct things: neither is needed."""
-        if getattr(event, "anchor", None) is not None:
-            sign = "*" if isinstance(event, yaml.AliasEvent) else "&"
-            self._findings.reject(place, f"YAML's anchors and aliases ({sign}) are refused: write it out")
+        if isinstance(event, yaml.AliasEvent):
+            self._findings.reject(place, "YAML's aliases (*) are refused: write the value out")
+        elif getattr(event, "anchor", None) is not None:
+            self._findings.add(place, "YAML's anchors (&) are refused: write values out where they are used")
         if getattr(event, "tag", None) is not None:
             self._findings.reject(place, "YAML's tags (!) are refused: write the plain value")
 

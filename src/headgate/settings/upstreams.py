@@ -17,6 +17,7 @@ from headgate.settings.spelling import did_you_mean
 OWN_KEYS: Final = names_of(UpstreamSettings) - {"gate", "options"}
 GATE_KEYS: Final = (names_of(GateRules) | names_of(PacingRules)) - {"pacing"}
 """In a file they stand beside the upstream's own keys."""
+KNOWN_KEYS: Final = OWN_KEYS | GATE_KEYS
 
 
 def read_upstream(
@@ -26,7 +27,7 @@ def read_upstream(
     body = section(entry, findings, place)
     if body is None:
         return None
-    options = {key: value for key, value in body.items() if key not in OWN_KEYS | GATE_KEYS}
+    options = {key: value for key, value in body.items() if key not in KNOWN_KEYS}
     findings.secrets.add_options(options, place)
     pacing = build(PacingRules, body, findings, place)
     gate = build(GateRules, body, findings, place, pacing=pacing)
@@ -62,7 +63,7 @@ def note_problem(problem: Problem, options: Mapping[str, Any], findings: Finding
 
 
 def _own_key_hint(option: str) -> str:
-    return did_you_mean(option, OWN_KEYS | GATE_KEYS, likeness=0.8)
+    return did_you_mean(option, KNOWN_KEYS, likeness=0.8)
 
 
 def _unmarked(value: Any) -> Any:
