@@ -73,6 +73,36 @@ async def contended(count: int) -> tuple[float, float, float]:
     )
 
 
+async def bare_futures(count: int) -> tuple[float, float, float]:
+    """The floor of the same three operations: tasks that wait for nothing but a future of their own."""
+    loop = asyncio.get_running_loop()
+    futures = [loop.create_future() for _ in range(count)]
+
+    async def wait(index: int) -> None:
+        await futures[index]
+        if index + 1 < count and not futures[index + 1].done():
+            futures[index + 1].set_result(None)
+
+    tasks = [asyncio.create_task(wait(index)) for index in range(count)]
+    start = time.perf_counter()
+    await asyncio.sleep(0)
+    entered = time.perf_counter()
+    half = tasks[count // 2 :]
+    for task in half:
+        task.cancel()
+    await asyncio.gather(*half, return_exceptions=True)
+    cancelled = time.perf_counter()
+    futures[0].set_result(None)
+    await asyncio.gather(*tasks, return_exceptions=True)
+    done = time.perf_counter()
+    each = count // 2
+    return (
+        (entered - start) / count * 1e6,
+        (cancelled - entered) / each * 1e6,
+        (done - cancelled) / each * 1e6,
+    )
+
+
 async def per_operation_us(work: Callable[[int], Awaitable[None]]) -> float:
     start = time.perf_counter()
     await work(HOLDS)
@@ -80,27 +110,25 @@ async def per_operation_us(work: Callable[[int], Awaitable[None]]) -> float:
 
 
 async def measure() -> bool:
-    semaphore, gate, entering, cancelling, granting = [], [], [], [], []
+    holds: list[tuple[float, float]] = []
+    bare: list[tuple[float, float, float]] = []
+    gated: list[tuple[float, float, float]] = []
     for _ in range(ROUNDS):
-        semaphore.append(await per_operation_us(semaphore_holds))
-        gate.append(await per_operation_us(gate_holds))
-        enter, cancel, grant = await contended(WAITERS)
-        entering.append(enter)
-        cancelling.append(cancel)
-        granting.append(grant)
-    floor, hold = statistics.median(semaphore), statistics.median(gate)
-    print(f"asyncio.Semaphore, uncontended hold   {floor:6.2f} µs")
+        holds.append((await per_operation_us(semaphore_holds), await per_operation_us(gate_holds)))
+        bare.append(await bare_futures(WAITERS))
+        gated.append(await contended(WAITERS))
+    floor, hold = (statistics.median(figures) for figures in zip(*holds, strict=True))
+    print(f"{'':38}{'gate':>9}  {'floor':>9}")
     print(
-        f"gate, uncontended hold                {hold:6.2f} µs  (≤ {MOST_HOLD_US:g}; {hold / floor:.1f}× semaphore, ≤ 10)"
+        f"{'uncontended hold (floor: Semaphore)':38}{hold:6.2f} µs  {floor:6.2f} µs  ≤ 5 µs and ≤ 10 × floor: {hold / floor:.1f} ×"
     )
     worst = 0.0
-    for name, figures in (("enter", entering), ("cancel", cancelling), ("hand over", granting)):
+    names = ("enter", "cancel", "hand over")
+    for name, floors, figures in zip(names, zip(*bare, strict=True), zip(*gated, strict=True), strict=True):
         figure = statistics.median(figures)
         worst = max(worst, figure)
-        print(
-            f"gate, {name} with {WAITERS:,} waiters".ljust(38)
-            + f"{figure:6.2f} µs  (≤ {MOST_CONTENDED_US:g})"
-        )
+        label = f"{name}, {WAITERS:,} waiters (floor: futures)"
+        print(f"{label:38}{figure:6.2f} µs  {statistics.median(floors):6.2f} µs  ≤ 20 µs")
     return hold <= MOST_HOLD_US and hold <= MOST_TIMES_SEMAPHORE * floor and worst <= MOST_CONTENDED_US
 
 

@@ -185,7 +185,7 @@ def test_the_providers_of_settings_built_in_code_are_checked_too() -> None:
 
     assert [str(problem) for problem in caught.value.problems] == [
         "models.m.upstreams[0].provider: no provider is called 'clod'; did you mean 'cloud'? known: cloud, simulated",
-        "models.m.upstreams[1].api_key: is wrong: *** in {'api_key': '***', 'color': 5, 'depht': 1}",
+        "models.m.upstreams[1].api_key: is wrong: *** in {'api_key': ***, 'color': 5, 'depht': 1}",
         "models.m.upstreams[1].color: is no option of cloud: 5",
         "models.m.upstreams[1].depht: is no option of cloud: 1; did you mean 'depth'?",
     ]

@@ -62,8 +62,8 @@ class Admission:
             or not self.health.clear
             or self.closed
             or self.pacing.active
-            or len(self.turns.interactive)
-            or len(self.turns.batch)
+            or self.turns.interactive.count
+            or self.turns.batch.count
             or not self.pause.over(now)
         ):
             return False
@@ -130,7 +130,7 @@ class Admission:
 
     def next(self, now: float) -> Ticket | None:
         """Grant one waiter, if anybody may go now. It is in transit until it takes over."""
-        if self._free(now) <= 0:
+        if self.held + self.in_transit >= self.slots or self._free(now) <= 0:
             return None
         ticket = self._choose(now)
         if ticket is None or (self.pacing.active and self.pacing.next_at(now, ticket.tokens) > now):
@@ -156,7 +156,7 @@ class Admission:
         return self.turns.next(now, slots=self.slots, batch_in_use=self._batch_in_use)
 
     def _grant(self, ticket: Ticket, now: float) -> None:
-        if len(self.turns.batch):
+        if self.turns.batch.count:
             self.drain.granted_while_batch_waits(to_batch=ticket.lane is Lane.BATCH)
         self.turns.granted(ticket, now)
         ticket.place = Place.IN_TRANSIT
@@ -249,7 +249,7 @@ class Admission:
         began last, which has the least to lose. A stream that has started never goes.
         """
         leaving = sum(ticket.preempted for ticket in self._batch_holders)
-        if now < self.pause.until or self.free + leaving >= len(self.turns.interactive):
+        if now < self.pause.until or self.free + leaving >= self.turns.interactive.count:
             return None
         candidates = [
             ticket
@@ -268,7 +268,7 @@ class Admission:
 
     @property
     def waiting(self) -> int:
-        return len(self.turns.interactive) + len(self.turns.batch)
+        return self.turns.interactive.count + self.turns.batch.count
 
     @property
     def _counted(self) -> int:
@@ -290,16 +290,16 @@ class Admission:
         if wait_s is None:
             return None
         if lane is Lane.BATCH:
-            wait_s = max(wait_s, self._wait_s(len(self.turns.batch), batch=True) or 0.0)
+            wait_s = max(wait_s, self._wait_s(self.turns.batch.count, batch=True) or 0.0)
         return wait_s + max(0.0, self.pause.until - now)
 
     def status(self, now: float) -> GateStatus:
         available = max(0, min(self._free(now), self.free))
-        at_once = available > 0 and not len(self.turns.interactive) and self._paced_now(now)
+        at_once = available > 0 and not self.turns.interactive.count and self._paced_now(now)
         room = at_once or not self.rules.depth or self._counted < self.rules.depth
         return GateStatus(
-            rt_queue=len(self.turns.interactive),
-            be_queue=len(self.turns.batch),
+            rt_queue=self.turns.interactive.count,
+            be_queue=self.turns.batch.count,
             total_slots=self.slots,
             available_slots=available,
             accepting=room and not self.closed and self.health.block(now) is None,

@@ -42,6 +42,8 @@ class SettingsError(HeadgateError, ValueError):
 
 
 class InvalidRequest(HeadgateError, ValueError):
+    """The request makes no sense; `param` says which part of it."""
+
     code = "invalid_request"
 
     def __init__(self, message: str, *, param: str | None = None) -> None:

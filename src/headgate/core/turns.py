@@ -51,11 +51,11 @@ class Turns:
     def granted(self, ticket: Ticket, now: float) -> None:
         """Take it out of its line and remember the grant."""
         to_batch = ticket.lane is Lane.BATCH
-        interactive_waits = len(self.interactive) > 0
+        interactive_waits = self.interactive.count > 0
         if to_batch:
             self._grants_without_batch = 0
             ticket.protected = interactive_waits
-        elif len(self.batch):
+        elif self.batch.count:
             self._grants_without_batch += 1
         self._last_was_promotion = to_batch and interactive_waits and ticket is self._promoted(now)
         self.line(ticket.lane).take(ticket)
@@ -68,7 +68,7 @@ class Turns:
     def grants_until(self, newcomer: Ticket) -> int:
         """About how many grants it takes until the one who came last has its own; for batch only batch's."""
         turns = self.line(newcomer.lane).turns_until_last_of(newcomer.tenant)
-        batch_between = newcomer.lane is Lane.INTERACTIVE and len(self.batch) > 0
+        batch_between = newcomer.lane is Lane.INTERACTIVE and self.batch.count > 0
         return turns + (turns // (BATCH_TURN - 1) if batch_between else 0)
 
     def everyone(self) -> list[Ticket]:

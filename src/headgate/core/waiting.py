@@ -9,7 +9,7 @@ from headgate.core.ticket import Place, Ticket
 class Line:
     """Every operation is O(log n) or better. `newest_first` turns each tenant's queue around."""
 
-    __slots__ = ("_ages", "_length", "_newest_first", "_next_order", "_tenants", "newcomers")
+    __slots__ = ("_ages", "_newest_first", "_next_order", "_tenants", "count", "newcomers")
 
     def __init__(self, *, newest_first: bool = False) -> None:
         self._newest_first = newest_first
@@ -17,13 +17,14 @@ class Line:
         # would search through the holes that leaving waiters make.
         self._tenants: OrderedDict[str, OrderedDict[int, Ticket]] = OrderedDict()
         self._ages: list[tuple[float, int, Ticket]] = []
-        self._length = 0
+        self.count = 0
+        """How many wait. `len(line)` says the same; this costs a tenth and is asked at every grant."""
         self._next_order = 0
         self.newcomers = 0
         """Those who wait for the first time: only they count against the depth."""
 
     def __len__(self) -> int:
-        return self._length
+        return self.count
 
     def join(self, ticket: Ticket, *, first: bool = False) -> None:
         """Wait; `first` goes to the head of the own tenant's queue (a caller that comes back)."""
@@ -36,7 +37,7 @@ class Line:
         queue[ticket.order] = ticket
         if first and not self._newest_first:
             queue.move_to_end(ticket.order, last=False)
-        self._length += 1
+        self.count += 1
         heapq.heappush(self._ages, (ticket.since, ticket.order, ticket))
 
     def leave(self, ticket: Ticket) -> None:
@@ -44,10 +45,10 @@ class Line:
         del queue[ticket.order]
         if not queue:
             del self._tenants[ticket.tenant]
-        self._length -= 1
+        self.count -= 1
         self.newcomers -= not ticket.returning
         ticket.place = Place.OUTSIDE
-        if len(self._ages) > 2 * self._length + 64:
+        if len(self._ages) > 2 * self.count + 64:
             self._ages = [entry for entry in self._ages if self._waits(entry)]
             heapq.heapify(self._ages)
 
@@ -59,7 +60,7 @@ class Line:
 
     def head(self) -> Ticket | None:
         """Whose turn it is."""
-        if not self._length:
+        if not self.count:
             return None
         queue = next(iter(self._tenants.values()))
         return queue[next(reversed(queue) if self._newest_first else iter(queue))]
@@ -75,7 +76,7 @@ class Line:
         """About how many grants it takes until this tenant's last waiter has its own."""
         if self._newest_first:
             return 1
-        return min(self._length, len(self._tenants.get(tenant, ())) * len(self._tenants))
+        return min(self.count, len(self._tenants.get(tenant, ())) * len(self._tenants))
 
     def everyone(self) -> list[Ticket]:
         return [ticket for queue in self._tenants.values() for ticket in queue.values()]

@@ -136,10 +136,12 @@ class Gate:
 
     def _pump(self, now: float) -> None:
         """Grant until nobody may go, then set the timer for when somebody may."""
-        if self.admission.waiting:
-            while (ticket := self.admission.next(now)) is not None:
-                self._hand_over(ticket, now)
-        self._set_timer(self.admission.look_again_at(now))
+        admission = self.admission
+        while (ticket := admission.next(now)) is not None:
+            self._hand_over(ticket, now)
+        look_again_at = admission.look_again_at(now)
+        if look_again_at is not None or self._timer is not None:
+            self._set_timer(look_again_at)
 
     def _hand_over(self, ticket: Ticket, now: float) -> None:
         future = self._waiters.pop(ticket, None)

@@ -28,21 +28,24 @@ def fill(tree: Any, env: Mapping[str, str], findings: Findings, place: Place = T
 
 def _filled(text: str, env: Mapping[str, str], findings: Findings, place: Place) -> str:
     used: list[str] = []
+    mistakes: list[str] = []
 
     def value_of(spot: re.Match[str]) -> str:
         name = spot["name"]
         if spot.group() == "$${":
             return "${"
         if name is None:
-            findings.reject(place, "holds a ${ without a variable's name; write $${ for the characters ${")
+            mistakes.append("holds a ${ without a variable's name; write $${ for the characters ${")
         elif name not in env:
-            findings.reject(place, f"the environment variable {name} is not set")
+            mistakes.append(f"the environment variable {name} is not set")
         else:
             used.append(env[name])
             return env[name]
         return spot.group()
 
     result = _SPOT.sub(value_of, text)
+    if mistakes:
+        findings.reject(place, *mistakes)
     for secret in (*used, result, meaning(result.strip())) if used else ():
         findings.secrets.add(place, secret)
     return Filled(result) if used else result

@@ -16,8 +16,6 @@ class Finding:
     place: Place
     message: str
     tail: str = ""
-    final: bool = False
-    """The value is known to be useless: whatever else is found at its place is only an echo."""
 
 
 class Findings:
@@ -28,16 +26,21 @@ class Findings:
         self.variables: dict[Place, str] = {}
         """Which environment variable has set the value of a place."""
         self._findings: list[Finding] = []
+        self._useless: set[Place] = set()
+        """Places whose values are known to be wrong: whatever else is found there is only an echo."""
 
     def __bool__(self) -> bool:
         return bool(self._findings)
 
     def add(self, place: Place, message: str, *, tail: str = "") -> None:
-        self._findings.append(Finding(place, message, tail))
+        if self._useless.isdisjoint(upwards(place)):
+            self._findings.append(Finding(place, message, tail))
 
-    def reject(self, place: Place, message: str) -> None:
+    def reject(self, place: Place, *messages: str) -> None:
         """Like `add`, for a value that nobody else needs to judge."""
-        self._findings.append(Finding(place, message, final=True))
+        for message in messages:
+            self.add(place, message)
+        self._useless.add(place)
 
     def take(self, problems: Iterable[Problem], place: Place) -> None:
         """A record's problems; their paths are the names of its fields."""
@@ -51,16 +54,8 @@ class Findings:
         """Raise all mistakes found, if there are any."""
         if self:
             order = {place: rank for rank, place in enumerate(places_of(tree))}
-            found = sorted(self._worth_telling(), key=lambda finding: _rank(finding.place, order))
+            found = sorted(self._findings, key=lambda finding: _rank(finding.place, order))
             raise InvalidSettings(dict.fromkeys(map(self._problem, found)))
-
-    def _worth_telling(self) -> list[Finding]:
-        useless = {finding.place for finding in self._findings if finding.final}
-        return [
-            finding
-            for finding in self._findings
-            if finding.final or useless.isdisjoint(upwards(finding.place))
-        ]
 
     def _problem(self, finding: Finding) -> Problem:
         path = written(finding.place) + finding.tail

@@ -4,6 +4,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import Any, Final
 
 from headgate.settings.places import Place, upwards
@@ -14,7 +15,6 @@ _SHORT: Final = 6
 """Shorter ones are hidden near their place only: elsewhere a `2` is just a number."""
 _HEAD: Final = 12
 _QUOTE: Final = re.compile(r"'[^']*'|\"[^\"]*\"")
-_REST_OF_WORD: Final = re.compile(r"[^\s'\"]*")
 
 
 class Secrets:
@@ -80,13 +80,10 @@ def _without_quotes(message: str, secrets: set[str]) -> str:
 
 def _end_of(secret: str, message: str, start: int) -> int:
     """Where the secret that may begin at `start` ends; `start` itself when it is not there."""
-    if message.startswith(secret, start):
-        return start + len(secret)
+    pairs = zip(secret, message[start : start + len(secret)], strict=False)
+    length = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     # Somebody may have shortened it: its beginning gives it away as well.
-    if len(secret) > _HEAD and message.startswith(secret[:_HEAD], start):
-        rest = _REST_OF_WORD.match(message, start)
-        return rest.end() if rest else start
-    return start
+    return start + length if length >= min(len(secret), _HEAD) else start
 
 
 def _forms(value: object) -> set[str]:

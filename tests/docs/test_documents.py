@@ -1,0 +1,102 @@
+"""Docs are tests: README's examples run, and the reference pages name what the code has."""
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import pytest
+import yaml
+
+import headgate
+from headgate.core import events
+from headgate.core.errors import HeadgateError
+from headgate.core.failures import FailureKind
+from headgate.wiring import read_settings
+
+ROOT = Path(__file__).parent.parent.parent
+README = (ROOT / "README.md").read_text()
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+
+
+def _blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
+
+
+def test_the_first_example_of_the_readme_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(_blocks(README, "python")[0], "README.md", "exec"), {})
+    assert "Say hello." in capsys.readouterr().out
+
+
+def test_the_other_examples_of_the_readme_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    examples: dict[str, Any] = {"headgate": headgate}
+    for block in _blocks(README, "python")[1:]:
+        exec(compile(block, "README.md", "exec"), examples)
+    settings = yaml.safe_load(_blocks(README, "yaml")[0])
+    for upstream in settings["models"]["summary"]["upstreams"]:
+        upstream.update(model="instant", interval_s=0.01)
+    labels = {"an article": "THINK", **{f"article {index}": "FYI" for index in range(3)}}
+    settings["models"]["summary"]["upstreams"][0]["answers"] = labels
+
+    async def run() -> None:
+        async with headgate.open({**settings, "data_dir": str(tmp_path)}, env={}) as gateway:
+            assert (await examples["judge"](gateway, "an article")).content == "THINK"
+            replies = await examples["judge_all"](gateway, [f"article {index}" for index in range(3)])
+            assert [reply.content for reply in replies] == ["FYI"] * 3
+            await examples["show"](gateway, "an article")
+            answer = await examples["ask"](gateway, [{"role": "user", "content": "an article"}])
+            assert answer.content == "THINK"
+
+    asyncio.run(run())
+    assert "THINK" in capsys.readouterr().out
+
+
+def test_the_yaml_of_the_readme_is_valid_as_it_stands(tmp_path: Path) -> None:
+    path = tmp_path / "headgate.yaml"
+    path.write_text(_blocks(README, "yaml")[0])
+    assert read_settings(path, env={}).models["summary"].upstreams[0].gate.slots == 2
+
+
+def test_the_make_targets_the_readme_names_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"`?make ([a-z]+)", README):
+        assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
+
+
+def test_the_events_page_names_every_event_and_its_fields() -> None:
+    page = (ROOT / "docs/reference/events.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \|.*\| `([\w ]+)` \|$", page, flags=re.MULTILINE))
+    expected = {
+        event.__name__: [field.name for field in msgspec.structs.fields(event)]
+        for event in get_args(events.Event)
+    }
+    assert {name: words.split() for name, words in rows.items()} == expected
+
+
+def test_the_failures_page_names_every_kind_and_every_error_with_its_code() -> None:
+    page = (ROOT / "docs/reference/failures.md").read_text()
+    assert [kind for kind in FailureKind if f"`{kind}`" not in page] == []
+    for name in headgate.__all__:
+        error = getattr(headgate, name)
+        if isinstance(error, type) and issubclass(error, HeadgateError) and error is not HeadgateError:
+            row = next(
+                (line for line in page.splitlines() if line.startswith("|") and f"`{name}`" in line), None
+            )
+            assert row is not None, name
+            assert error.code == "internal" or f"`{error.code}`" in row, name
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text()):
+        assert (path.parent / target).exists(), target
+
+
+def test_every_decision_is_listed() -> None:
+    listed = (ROOT / "docs/decisions/README.md").read_text()
+    records = [path.name for path in (ROOT / "docs/decisions").glob("0*.md")]
+    assert [name for name in records if f"({name})" not in listed] == []

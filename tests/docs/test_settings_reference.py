@@ -1,0 +1,120 @@
+"""The settings page says what the code does: every key, its default, its examples and its report."""
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from headgate.core.gate_rules import GateRules
+from headgate.core.pacing import PacingRules
+from headgate.core.problems import InvalidSettings
+from headgate.core.retry import RetryPolicy
+from headgate.core.timeouts import Timeouts
+from headgate.dispatch.routes import Gather
+from headgate.providers.simulated import options_for
+from headgate.settings import ModelSettings, Settings, UpstreamSettings, load
+from headgate.settings.records import ALWAYS_THERE
+from headgate.settings.summary import summary
+
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
+ROW = re.compile(r"^\| `([^`]+)` \| (.+?) \| .+ \|$", re.MULTILINE)
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+RECORDS: Mapping[type, str] = {
+    Settings: "",
+    ModelSettings: "M.",
+    RetryPolicy: "M.retry.",
+    Timeouts: "M.timeouts.",
+    Gather: "M.gather.",
+    UpstreamSettings: "U.",
+    GateRules: "U.",
+    PacingRules: "U.",
+}
+# Keys that are written otherwise in a file, or whose default is a section of its own.
+PARTS = {"U.gate", "U.pacing"}
+IN_WORDS = {
+    "models": ", ".join(f"`{name}`" for name in ALWAYS_THERE),
+    "M.retry": "see below",
+    "M.timeouts": "see below",
+    "M.retry.max_retries": "none",
+    "U.options": "none",
+}
+
+
+def check_simulated(model: str | None, options: Mapping[str, Any]) -> None:
+    options_for(model or "simulated", options)
+
+
+PROVIDERS = {"simulated": check_simulated}
+
+
+def blocks(language: str) -> list[str]:
+    return [text for found, text in BLOCK.findall(PAGE) if found == language]
+
+
+def keys() -> Iterator[tuple[str, str]]:
+    """Every key of the records with its default as the page writes it."""
+    for record, prefix in RECORDS.items():
+        for field in dataclasses.fields(record):
+            key = f"{prefix}{field.name}"
+            if key not in PARTS:
+                yield key, IN_WORDS.get(key) or _default(field)
+    yield "M.retry.max_retries", "none"
+
+
+def _default(field: "dataclasses.Field[Any]") -> str:
+    value = field.default
+    if value is dataclasses.MISSING:
+        return "required"
+    if value is None or isinstance(value, bool):
+        return f"`{'null' if value is None else str(value).lower()}`"
+    return f"`{value:g}`" if isinstance(value, int | float) else f"`{value}`"
+
+
+def test_the_table_names_every_key_with_its_default_and_no_other() -> None:
+    assert dict(ROW.findall(PAGE)) == dict(keys())
+
+
+def test_no_key_is_in_the_table_twice() -> None:
+    names = [name for name, _ in ROW.findall(PAGE)]
+
+    assert len(names) == len(set(names))
+
+
+def test_the_defaults_are_what_a_file_without_keys_gets() -> None:
+    """A field's default and the reader's must be one thing."""
+    settings = load(
+        {"models": {"m": {"upstreams": [{"provider": "simulated"}]}}}, env={}, providers=PROVIDERS
+    )
+
+    assert settings.models["m"] == ModelSettings(upstreams=(UpstreamSettings(provider="simulated"),))
+
+
+def test_the_example_is_read_and_printed_as_the_page_shows(tmp_path: Path) -> None:
+    path = tmp_path / "headgate.yaml"
+    path.write_text(blocks("yaml")[0], encoding="utf-8")
+
+    settings = load(path, env={}, providers=PROVIDERS)
+
+    assert summary(settings) == blocks("text")[0].rstrip("\n")
+    assert settings.models["judge"].retry == RetryPolicy.bedrock()
+
+
+def test_the_overrides_of_the_page_work_on_its_example() -> None:
+    env = dict(line.split("=") for line in blocks("sh")[0].splitlines())
+
+    settings = load(yaml.safe_load(blocks("yaml")[0]), env=env, providers=PROVIDERS)
+
+    assert settings.models["summary"].retry.max_attempts == 5
+    assert settings.models["summary"].upstreams[0].gate.slots == 4
+    assert settings.models["sketch/*"].timeouts.total_s == 60
+
+
+def test_the_report_is_the_one_the_page_shows() -> None:
+    with pytest.raises(InvalidSettings) as caught:
+        load(yaml.safe_load(blocks("yaml")[1]), env={}, providers=PROVIDERS)
+
+    assert str(caught.value) == blocks("text")[1].rstrip("\n")
