@@ -65,10 +65,11 @@ def main() -> int:
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 600.0
     seed = time.time_ns() % 1_000_000
     ends_at = time.monotonic() + seconds
-    storms, first_kib = 0, 0
+    storms, first_kib, peak_kib = 0, 0, 0
     print(f"gate machines, seed {seed} …", flush=True)
     if not machines(seed):
         return 1
+    print(f"storms from seed {seed + 1} …", flush=True)
     while time.monotonic() < ends_at:
         seed += 1
         if (wrong := storm(seed)) is not None:

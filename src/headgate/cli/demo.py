@@ -55,7 +55,7 @@ def _introduce(console: Console, plan: Plan) -> None:
 
 
 def _screen(gateway: Gateway, books: Books) -> RenderableType:
-    return Group(_upstreams(gateway), _ends(books), Text(books.latest[:78], style="dim"))
+    return Group(_upstreams(gateway), "", _ends(books), Text(books.latest[:78], style="dim"))
 
 
 def _upstreams(gateway: Gateway) -> Table:
@@ -87,7 +87,7 @@ def _state(upstream: Upstream) -> Text:
         return Text("breaker open", style="red")
     if upstream.paused():
         return Text("paused", style="yellow")
-    return Text("open", style="green")
+    return Text("ready", style="green")
 
 
 def _ends(books: Books) -> Table:
@@ -96,7 +96,7 @@ def _ends(books: Books) -> Table:
     counts = Text("  ").join(
         Text(f"{count} {end}", style=_SHADES.get(end, "")) for end, count in sorted(books.ends.items())
     )
-    table.add_row(Text("over"), bar, counts)
+    table.add_row(Text("ended"), bar, counts)
     return table
 
 

@@ -294,14 +294,13 @@ class Admission:
         return wait_s + max(0.0, self.pause.until - now)
 
     def status(self, now: float) -> GateStatus:
-        available = max(0, min(self._free(now), self.free))
-        at_once = available > 0 and not self.turns.interactive.count and self._paced_now(now)
+        at_once = self._free(now) > 0 and not self.turns.interactive.count and self._paced_now(now)
         room = at_once or not self.rules.depth or self._counted < self.rules.depth
         return GateStatus(
             rt_queue=self.turns.interactive.count,
             be_queue=self.turns.batch.count,
             total_slots=self.slots,
-            available_slots=available,
+            available_slots=max(0, self.free),
             accepting=room and not self.closed and self.health.block(now) is None,
             max_queue_depth=self.rules.depth,
         )
