@@ -117,8 +117,9 @@ def test_a_closed_gateway_refuses_and_dismisses_those_who_wait() -> None:
         await stage.gateway.aclose()
         with pytest.raises(Draining):
             await calls[1]
-        with pytest.raises(Draining):
-            await stage.gateway.complete(model="m", messages=USER)
+        for model in ("m", "simulated/instant"):
+            with pytest.raises(Draining):
+                await stage.gateway.complete(model=model, messages=USER)
         assert (await calls[0]).content, "who holds a slot may finish"
 
     virtual.run(main)

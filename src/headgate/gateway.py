@@ -155,9 +155,9 @@ class Gateway:
         """Refuse new calls, dismiss those who wait, and close the providers."""
         for gatherer in list(self._gatherers.values()):
             await gatherer.aclose()
+        self.routes.close()
         for route in self.routes.known():
             for upstream in route.upstreams:
-                upstream.gate.close()
                 await upstream.provider.aclose()
 
     # ---- Inside -----------------------------------------------------------------------------------

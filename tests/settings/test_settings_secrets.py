@@ -4,13 +4,13 @@ import traceback
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from settings.settings_stage import PROVIDERS, error_of, in_upstream, loaded, mistakes_in
 
 from headgate.core.errors import UnknownModel
 from headgate.core.problems import InvalidSettings
-from headgate.settings import Settings, load
+from headgate.settings import load
 from headgate.settings.summary import summary
 
 SECRET = "sk-live-0123456789abcdef"
@@ -202,38 +202,22 @@ def test_neither_records_nor_the_summary_print_options() -> None:
     assert SECRET not in summary(settings)
 
 
-@given(
-    secret=st.text(st.characters(codec="utf-8"), min_size=6, max_size=40).filter(lambda text: text.strip())
-)
+@given(secret=st.text(st.characters(codec="utf-8"), min_size=6, max_size=40))
 def test_no_text_whatever_gets_through(secret: str) -> None:
     """Quotes, line ends, accents: a message may spell a value in more than one way."""
-    mapping = {
-        "models": {
-            "m": {
-                "upstreams": [
-                    {"provider": "cloud", "color": "${V}", "base_url": "bad ${V}", "slots": "${V}"},
-                    {"provider": "cloud", "api_key": [secret], "my_secret": secret},
-                    {"provider": "cloud", "api_key": "${V}", "headers": {"x-token": f"bad {secret}"}},
-                ]
-            }
-        }
-    }
-    try:
-        outcome: Settings | str = load(mapping, env={"V": secret}, providers=PROVIDERS)
-    except InvalidSettings as error:
-        outcome = str(error)
+    # What also stands in the report of any other secret is no sign of a leak.
+    assume(secret.strip() not in report_with("Q" * 20) and set(secret) - set("*' "))
 
-    ordinary = str(_report_without("Q" * 50))
-    assert isinstance(outcome, str)
-    if secret not in ordinary and not set(secret.strip()) <= set("*'"):
-        assert secret.strip() not in outcome
+    assert secret.strip() not in report_with(secret)
 
 
-def _report_without(secret: str) -> InvalidSettings:
+def report_with(secret: str) -> str:
+    """What is said about wrong values that hold this secret, by variable or under a telling name."""
+    upstreams = [
+        {"provider": "cloud", "color": "${V}", "base_url": "bad ${V}", "slots": "${V}"},
+        {"provider": "cloud", "api_key": [secret], "my_secret": secret},
+        {"provider": "cloud", "api_key": "${V}", "headers": {"x-token": f"bad {secret}"}},
+    ]
     with pytest.raises(InvalidSettings) as caught:
-        load(
-            {"models": {"m": {"upstreams": [{"provider": "cloud", "color": secret}]}}},
-            env={},
-            providers=PROVIDERS,
-        )
-    return caught.value
+        load({"models": {"m": {"upstreams": upstreams}}}, env={"V": secret}, providers=PROVIDERS)
+    return str(caught.value)

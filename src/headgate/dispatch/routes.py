@@ -45,6 +45,10 @@ class Route:
         """How many requests one call may carry, wherever it ends up."""
         return min(upstream.provider.most_inputs for upstream in self.upstreams)
 
+    def close(self) -> None:
+        for upstream in self.upstreams:
+            upstream.gate.close()
+
     def in_order(self) -> tuple[Upstream, ...]:
         if self.balance is Balance.LEAST_BUSY:
             return tuple(sorted(self.upstreams, key=lambda upstream: upstream.load))
@@ -62,6 +66,7 @@ class Routes:
         self._routes = {route.model: route for route in routes}
         self._families = {name.removesuffix("*"): build for name, build in (families or {}).items()}
         self._members: OrderedDict[str, Route] = OrderedDict()
+        self._closed = False
 
     def find(self, model: str) -> Route:
         if (route := self._routes.get(model)) is not None:
@@ -71,9 +76,7 @@ class Routes:
             return route
         for prefix, build in self._families.items():
             if model.startswith(prefix) and model != prefix:
-                route = self._members[model] = build(model)
-                self._make_room()
-                return route
+                return self._join(model, build(model))
         raise UnknownModel(self._unknown(model), param="model")
 
     def known(self) -> list[Route]:
@@ -82,6 +85,19 @@ class Routes:
     def names(self) -> list[str]:
         """The configured models, families with their star."""
         return [*self._routes, *(f"{prefix}*" for prefix in self._families)]
+
+    def close(self) -> None:
+        """No new callers at any gate, and those who wait leave."""
+        self._closed = True
+        for route in self.known():
+            route.close()
+
+    def _join(self, model: str, route: Route) -> Route:
+        self._members[model] = route
+        self._make_room()
+        if self._closed:
+            route.close()
+        return route
 
     def _make_room(self) -> None:
         for name, route in list(self._members.items()):
