@@ -19,7 +19,7 @@ from headgate.planner.virtual import World
     ("changes", "error", "says"),
     [
         ({"model": "nobody"}, UnknownModel, "no model is called 'nobody'"),
-        ({"model": "simulate"}, UnknownModel, "Did you mean 'simulated'"),
+        ({"model": "simulate"}, UnknownModel, "did you mean 'simulated'"),
         ({"model": "simulated/flakey"}, UnknownModel, "flaky"),
         ({"model": ""}, InvalidRequest, "model"),
         ({"model": "x" * 10_000}, InvalidRequest, "model"),

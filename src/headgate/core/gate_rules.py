@@ -66,7 +66,7 @@ class Refusal:
 
 
 class GateStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The numbers of `/queue/status` for one gate."""
+    """The numbers of `/queue/status`: `rt_queue` waits interactively, `be_queue` as batch."""
 
     rt_queue: int
     be_queue: int

@@ -1,6 +1,5 @@
 """Which upstreams a model's name leads to. `simulated/*` is a family: each member gets its own upstreams."""
 
-import difflib
 import enum
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
@@ -8,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.core.errors import UnknownModel
+from headgate.core.spelling import did_you_mean
 from headgate.core.timeouts import Timeouts
 from headgate.dispatch.upstream import Upstream
 
@@ -107,6 +107,5 @@ class Routes:
                 del self._members[name]
 
     def _unknown(self, model: str) -> str:
-        close = difflib.get_close_matches(model, self.names(), n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        return f"no model is called {model[:100]!r}.{hint} Known: {', '.join(self.names()) or 'none'}"
+        hint = did_you_mean(model, self.names()) or ";"
+        return f"no model is called {model[:100]!r}{hint} known: {', '.join(self.names())}"

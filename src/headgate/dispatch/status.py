@@ -4,31 +4,20 @@ from collections.abc import Iterable
 
 import msgspec
 
+from headgate.core.gate_rules import GateStatus
 from headgate.dispatch.routes import Route
 
 
-class UpstreamStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One gate. `rt_queue` waits interactively, `be_queue` as batch."""
+class UpstreamStatus(GateStatus, frozen=True, kw_only=True):
+    """One gate of one model."""
 
     model: str
     upstream: str
-    rt_queue: int
-    be_queue: int
-    total_slots: int
-    available_slots: int
-    accepting: bool
-    max_queue_depth: int
 
 
-class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
+class QueueStatus(GateStatus, frozen=True, kw_only=True):
     """All gates together; `accepting` when any of them would take an interactive call now."""
 
-    rt_queue: int
-    be_queue: int
-    total_slots: int
-    available_slots: int
-    accepting: bool
-    max_queue_depth: int
     upstreams: tuple[UpstreamStatus, ...]
 
 

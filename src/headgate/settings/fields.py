@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from headgate.core.problems import InvalidSettings
+from headgate.core.spelling import did_you_mean, unknown_key
 from headgate.settings.findings import Findings
 from headgate.settings.places import Place
 from headgate.settings.records import path_mistake
 from headgate.settings.scalars import Filled, meaning, shown, sort_of
-from headgate.settings.spelling import did_you_mean, unknown_key
 
 Record = TypeVar("Record")
 

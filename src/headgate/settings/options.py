@@ -6,8 +6,8 @@ from typing import Any
 
 from headgate.core.errors import InvalidRequest
 from headgate.core.problems import InvalidSettings, Problem
+from headgate.core.spelling import did_you_mean
 from headgate.settings.scalars import shown
-from headgate.settings.spelling import did_you_mean
 
 OptionsCheck = Callable[[str | None, Mapping[str, Any]], None]
 """Given the provider's model name and the options, raises `InvalidSettings` when they are wrong."""

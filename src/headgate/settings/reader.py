@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from headgate.core.problems import Review
 from headgate.core.retry import RetryPolicy
+from headgate.core.spelling import did_you_mean
 from headgate.core.timeouts import Timeouts
 from headgate.dispatch.routes import Gather
 from headgate.settings.fields import Record, build, check_keys, names_of, section, values_for
@@ -14,7 +15,6 @@ from headgate.settings.options import OptionsCheck
 from headgate.settings.places import TOP, Place
 from headgate.settings.records import ModelSettings, Settings, UpstreamSettings, check_gather, name_mistake
 from headgate.settings.scalars import shown, sort_of
-from headgate.settings.spelling import did_you_mean
 from headgate.settings.upstreams import read_upstream
 
 PRESETS: Final = {"bedrock": RetryPolicy.bedrock, "web": RetryPolicy.web, "agents": RetryPolicy.agents}

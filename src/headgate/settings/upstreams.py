@@ -6,13 +6,13 @@ from typing import Any, Final
 from headgate.core.gate_rules import GateRules
 from headgate.core.pacing import PacingRules
 from headgate.core.problems import InvalidSettings, Problem
+from headgate.core.spelling import did_you_mean
 from headgate.settings.fields import build, names_of, section, values_for
 from headgate.settings.findings import Findings
 from headgate.settings.options import OptionsCheck, option_of, option_problems
 from headgate.settings.places import Place
 from headgate.settings.records import UpstreamSettings
 from headgate.settings.scalars import Filled
-from headgate.settings.spelling import did_you_mean
 
 OWN_KEYS: Final = names_of(UpstreamSettings) - {"gate", "options"}
 GATE_KEYS: Final = (names_of(GateRules) | names_of(PacingRules)) - {"pacing"}

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from headgate.core.errors import UnknownModel
 from headgate.core.problems import Review
+from headgate.core.spelling import did_you_mean
 from headgate.providers.simulated.options import SimulatedOptions
 from headgate.providers.simulated.script import Outcome
-from headgate.providers.simulated.spelling import did_you_mean
 
 PREFIX: Final = "simulated/"
 

@@ -7,9 +7,9 @@ from typing import Final
 
 from headgate.core.failures import FailureKind
 from headgate.core.problems import InvalidSettings, Review
+from headgate.core.spelling import did_you_mean
 from headgate.providers.simulated.latency import LatencyShape
 from headgate.providers.simulated.script import Outcome, ScriptEntry, read_entry
-from headgate.providers.simulated.spelling import did_you_mean
 
 OUTCOME_BY_KIND: Final[Mapping[FailureKind, Outcome]] = {
     FailureKind.THROTTLED: Outcome.THROTTLED,

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 from headgate.core.problems import InvalidSettings, Problem, Review
-from headgate.providers.simulated.spelling import did_you_mean
+from headgate.core.spelling import did_you_mean
 
 
 class Outcome(enum.StrEnum):

@@ -8,7 +8,9 @@ def did_you_mean(word: str, known: Iterable[str], *, likeness: float = 0.6) -> s
     """The middle of a message: `; did you mean 'slots'?`, or nothing when no known name is near."""
     # Long words are no slips of the pen, and comparing them takes quadratic time.
     near = (
-        difflib.get_close_matches(word.lower(), sorted(known), n=1, cutoff=likeness)
+        difflib.get_close_matches(
+            word.lower(), sorted(str(name) for name in known if name), n=1, cutoff=likeness
+        )
         if len(word) <= 60
         else ()
     )
