@@ -5,7 +5,6 @@ from collections.abc import Callable
 import pytest
 
 Figure = Callable[[str, str], None]
-_KEY = pytest.StashKey[list[tuple[str, str]]]()
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from headgate.blocking import BlockingGateway
     from headgate.core.errors import (
         CallFailed,
+        CheckBroken,
         DeadlineExceeded,
         DeadlineUnreachable,
         Draining,
@@ -53,6 +54,7 @@ _HOMES = {
     "headgate.blocking": ("BlockingGateway",),
     "headgate.core.errors": (
         "CallFailed",
+        "CheckBroken",
         "DeadlineExceeded",
         "DeadlineUnreachable",
         "Draining",
@@ -91,6 +93,7 @@ __all__ = [
     "Answer",
     "BlockingGateway",
     "CallFailed",
+    "CheckBroken",
     "Chunk",
     "DeadlineExceeded",
     "DeadlineUnreachable",

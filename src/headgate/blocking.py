@@ -1,13 +1,15 @@
 """The gateway for scripts without an event loop: the same calls, on a loop in a thread of its own."""
 
 import asyncio
+import concurrent.futures
+import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from headgate.core.errors import HeadgateError
+from headgate.core.errors import Draining, HeadgateError
 from headgate.core.messages import Chunk, Message, Reply, Request
 from headgate.dispatch.status import QueueStatus
 from headgate.dispatch.streams import ReplyStream
@@ -19,7 +21,8 @@ T = TypeVar("T")
 class BlockingGateway:
     """`with headgate.open_blocking() as gateway: gateway.complete(model=…, messages=…)`.
 
-    May be shared by threads. Leaving the block, or Ctrl-C in a call, cancels what is still in flight.
+    May be shared by threads, not by processes. Leaving the block, or Ctrl-C in a call, cancels what is still
+    in flight. `stream` is a plain iterator; slots cannot be held and events not heard from here.
     """
 
     def __init__(self, opening: Callable[[], AbstractAsyncContextManager[Gateway]]) -> None:
@@ -28,18 +31,19 @@ class BlockingGateway:
         self._gateway: Gateway | None = None
         self._closing: asyncio.Event | None = None
         self._thread: threading.Thread | None = None
+        self._failures: list[Exception] = []
+        self._process = os.getpid()
 
     def __enter__(self) -> Self:
         ready = threading.Event()
-        failures: list[Exception] = []
         self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._serve(ready, failures)), name="headgate", daemon=True
+            target=lambda: asyncio.run(self._serve(ready)), name="headgate", daemon=True
         )
         self._thread.start()
         ready.wait()
-        if failures:
+        if self._failures:
             self._thread.join()
-            raise failures[0]
+            raise self._failures[0]
         return self
 
     def __exit__(
@@ -48,6 +52,8 @@ class BlockingGateway:
         if self._loop is not None and self._closing is not None and self._thread is not None:
             self._loop.call_soon_threadsafe(self._closing.set)
             self._thread.join()
+        if self._failures and error is None:
+            raise self._failures[0]
 
     def complete(self, *, model: str, messages: Sequence[Message], **options: Any) -> Reply:
         """As `Gateway.complete`."""
@@ -66,7 +72,8 @@ class BlockingGateway:
             while (chunk := self._run(_next(stream))) is not None:
                 yield chunk
         finally:
-            self._run(stream.aclose())
+            if self._loop is not None:
+                self._run(stream.aclose())
 
     def status(self) -> QueueStatus:
         """As `Gateway.status`."""
@@ -79,17 +86,21 @@ class BlockingGateway:
         return self._gateway
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._loop is None:
+        if self._loop is None or os.getpid() != self._process or threading.current_thread() is self._thread:
             work.close()
-            raise RuntimeError("use this inside its `with` block")
+            raise RuntimeError(
+                "use this inside its `with` block, in the process that opened it, and not from within its own calls"
+            )
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
+        except concurrent.futures.CancelledError:
+            raise Draining("the gateway was closed during the call", retry_after_s=1.0) from None
         except BaseException:
             future.cancel()
             raise
 
-    async def _serve(self, ready: threading.Event, failures: list[Exception]) -> None:
+    async def _serve(self, ready: threading.Event) -> None:
         self._closing = asyncio.Event()
         try:
             async with self._opening() as gateway:
@@ -99,7 +110,7 @@ class BlockingGateway:
                 self._loop = self._gateway = None
                 await _cancel_others()
         except Exception as error:  # noqa: BLE001 - carried to the thread that opens or closes this
-            failures.append(error)
+            self._failures.append(error)
         finally:
             ready.set()
 

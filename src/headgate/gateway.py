@@ -3,11 +3,11 @@
 import math
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 from headgate.core import events
-from headgate.core.errors import HeadgateError, InvalidRequest
-from headgate.core.messages import Lane, Message, Reply, Request, check_request
+from headgate.core.errors import DeadlineExceeded, HeadgateError, InvalidRequest
+from headgate.core.messages import Lane, Message, Reply, Request, check_request, check_text, read_lane
 from headgate.core.ports.clock import Clock
 from headgate.core.retry import RetryPolicy
 from headgate.dispatch.call import Call
@@ -17,11 +17,13 @@ from headgate.dispatch.many import complete_many
 from headgate.dispatch.microbatch import Gatherer
 from headgate.dispatch.requests import Requests
 from headgate.dispatch.router import ResponseRouter
-from headgate.dispatch.routes import Gather, Routes
+from headgate.dispatch.routes import Balance, Gather, Routes
 from headgate.dispatch.status import QueueStatus, queue_status
 from headgate.dispatch.streams import ReplyStream
 from headgate.dispatch.work import Check
 from headgate.observe.fanout import EventFanout
+
+DRAIN_S: Final = 30.0
 
 
 class Gateway:
@@ -44,7 +46,7 @@ class Gateway:
         self._new_id = new_id
         self._fanout = fanout
         self._requests = Requests(Dispatcher(routes, clock=clock, chance=chance, emit=fanout))
-        self._gatherers: dict[tuple[str, Lane, str], Gatherer] = {}
+        self._gatherers: dict[tuple[str, Lane, str, RetryPolicy | None], Gatherer] = {}
 
     async def complete(
         self,
@@ -66,6 +68,7 @@ class Gateway:
         generated anew with the slot in hand, up to the policy's attempts. `params` go to the provider.
         """
         request = self._request(model, messages, lane, agent_id, request_id, tenant, params)
+        _check_callable("check", check)
         call = self._call(request, deadline_s, retry)
         return await self._complete(request, call, check)
 
@@ -103,16 +106,22 @@ class Gateway:
 
         A request is a `Request`, or a mapping as `complete` takes it (`messages`, and any of `model`,
         `lane`, `agent_id`, `request_id`, `tenant` and the provider's parameters). With `deadline_s`
-        unset each item has the model's own `total_s` from the moment it is sent.
+        unset each item has the model's own `total_s` from the moment it is sent. A request that makes no
+        sense is an `InvalidRequest` in its place.
         """
-        asked = [self._item(item, model=model, lane=lane) for item in requests]
         _check_deadline(deadline_s)
+        _check_policy(retry)
+        _check_callable("check", check)
         ends_at = math.inf if deadline_s is None else self._clock.now() + deadline_s
+        asked = [self._item(item, model=model, lane=lane) for item in requests]
 
         async def ask(request: Request) -> Reply:
             # The deadline is for the whole run: what is asked later has less time left.
-            left_s = None if deadline_s is None else max(0.0, ends_at - self._clock.now())
-            call = self._requests.call(request, deadline_s=left_s, policy=retry)
+            left_s = ends_at - self._clock.now()
+            if left_s <= 0:
+                raise DeadlineExceeded(f"{request.model}: not sent, the time for all of them was up")
+            patience_s = None if deadline_s is None else left_s
+            call = self._requests.call(request, deadline_s=patience_s, policy=retry)
             return await self._complete(request, call, check, insist=True)
 
         return await complete_many(asked, ask, self._in_flight_bound)
@@ -125,22 +134,27 @@ class Gateway:
         *,
         deadline_s: float | None = None,
         tenant: str = "local",
-        tokens: int = 0,
     ) -> AsyncIterator[HeldSlot]:
-        """Hold one slot over several generations: `async with gateway.hold_slot("summary") as slot: …`."""
+        """Hold one slot over several generations: `async with gateway.hold_slot("summary") as slot: …`.
+
+        With `deadline_s` the slot is waited for and used within that time; without it the wait and each
+        generation have the model's `total_s`.
+        """
         _check_deadline(deadline_s)
+        check_text("model", model)
+        check_text("tenant", tenant)
         now = self._clock.now()
         total_s = self.routes.find(model).timeouts.total_s
+        deadline = math.inf if deadline_s is None else now + deadline_s
         call = Call(
             model=model,
             request_ids=(self._new_id(),),
             started_at=now,
-            deadline=now + min(total_s, total_s if deadline_s is None else deadline_s),
-            lane=_lane(lane),
+            deadline=min(now + total_s, deadline),
+            lane=read_lane(lane),
             tenant=tenant,
-            tokens=tokens,
         )
-        async with hold_slot(self._requests, call) as slot:
+        async with hold_slot(self._requests, call, deadline) as slot:
             yield slot
 
     def status(self) -> QueueStatus:
@@ -148,14 +162,17 @@ class Gateway:
         return queue_status(self.routes.known())
 
     def listen(self, listener: events.Listener) -> Callable[[], None]:
-        """Hear every event; returns what ends it."""
+        """Hear every event; returns what ends it. A listener must answer at once: it runs inside the calls."""
+        if not callable(listener):
+            raise InvalidRequest("a listener must be callable", param="listener")
         return self._fanout.listen(listener)
 
-    async def aclose(self) -> None:
-        """Refuse new calls, dismiss those who wait, and close the providers."""
+    async def aclose(self, drain_s: float = DRAIN_S) -> None:
+        """Refuse new calls, dismiss those who wait, let those in flight finish for a while, close the providers."""
+        self.routes.close()
         for gatherer in list(self._gatherers.values()):
             await gatherer.aclose()
-        self.routes.close()
+        await self._requests.landed(drain_s)
         for route in self.routes.known():
             for upstream in route.upstreams:
                 await upstream.provider.aclose()
@@ -178,7 +195,7 @@ class Gateway:
     async def _gather(
         self, request: Request, call: Call, check: Check | None, gather: Gather, most_inputs: int
     ) -> Reply:
-        key = (request.model, request.lane, request.tenant)
+        key = (request.model, request.lane, request.tenant, call.policy)
         gatherer = self._gatherers.get(key)
         if gatherer is None:
             fitting = Gather(size=min(gather.size, most_inputs), wait_ms=gather.wait_ms)
@@ -192,7 +209,8 @@ class Gateway:
     def _in_flight_bound(self, model: str) -> int:
         """As many as the model's slots take, and a few more that wait so that no slot idles."""
         route = self.routes.find(model)
-        slots = route.upstreams[0].gate.rules.slots
+        shared = route.upstreams if route.balance is Balance.LEAST_BUSY else route.upstreams[:1]
+        slots = sum(upstream.gate.rules.slots for upstream in shared)
         return (slots + max(1, slots // 4)) * route.most_inputs
 
     def _request(
@@ -210,37 +228,38 @@ class Gateway:
             model=model,
             messages=messages,
             params=params,
-            lane=_lane(lane),
+            lane=read_lane(lane),
             tenant=tenant,
             agent_id=agent_id,
         )
         check_request(request)
         return request
 
-    def _item(self, item: Request | Mapping[str, Any], *, model: str | None, lane: Lane | str) -> Request:
-        if isinstance(item, Request):
-            check_request(item)
-            self.routes.find(item.model)
-            return item
+    def _item(
+        self, item: Request | Mapping[str, Any], *, model: str | None, lane: Lane | str
+    ) -> Request | HeadgateError:
+        try:
+            request = item if isinstance(item, Request) else self._from_mapping(item, model, lane)
+            check_request(request)
+            self.routes.find(request.model)
+        except InvalidRequest as error:
+            return error
+        return request
+
+    def _from_mapping(self, item: Mapping[str, Any], model: str | None, lane: Lane | str) -> Request:
         if not isinstance(item, Mapping):
             raise InvalidRequest("each request must be a Request or a mapping with its messages")
+        if misplaced := {"deadline_s", "check", "retry"} & set(item):
+            raise InvalidRequest(f"{', '.join(sorted(misplaced))} cannot be set for one request of many")
         fields = {"model": model, "lane": lane, "agent_id": None, "request_id": None, "tenant": "local"}
         known = {name: item.get(name, default) for name, default in fields.items()}
         params = {name: value for name, value in item.items() if name not in fields and name != "messages"}
-        request = self._request(messages=item.get("messages", ()), params=params, **known)
-        self.routes.find(request.model)
-        return request
+        return self._request(messages=item.get("messages", ()), params=params, **known)
 
     def _call(self, request: Request, deadline_s: float | None, retry: RetryPolicy | None) -> Call:
         _check_deadline(deadline_s)
+        _check_policy(retry)
         return self._requests.call(request, deadline_s=deadline_s, policy=retry)
-
-
-def _lane(lane: Lane | str) -> Lane:
-    try:
-        return Lane(lane)
-    except ValueError:
-        raise InvalidRequest(f"lane must be 'interactive' or 'batch', not {lane!r}", param="lane") from None
 
 
 def _check_deadline(deadline_s: object) -> None:
@@ -254,3 +273,13 @@ def _check_deadline(deadline_s: object) -> None:
         raise InvalidRequest(
             f"deadline_s must be a number of seconds above 0, not {deadline_s!r}", param="deadline_s"
         )
+
+
+def _check_policy(retry: object) -> None:
+    if retry is not None and not isinstance(retry, RetryPolicy):
+        raise InvalidRequest(f"retry must be a RetryPolicy, not {retry!r}", param="retry")
+
+
+def _check_callable(name: str, value: object) -> None:
+    if value is not None and not callable(value):
+        raise InvalidRequest(f"{name} must be callable, not {value!r}", param=name)

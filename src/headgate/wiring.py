@@ -9,14 +9,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from headgate.blocking import BlockingGateway
 from headgate.core.budget import CAPACITY, RetryBudget
 from headgate.core.health import Health
 from headgate.core.ports.clock import Chance, Clock
 from headgate.core.ports.provider import Provider
-from headgate.core.problems import InvalidSettings, Problem
 from headgate.core.timeouts import Timeouts
 from headgate.dispatch.clock import SystemClock
 from headgate.dispatch.gate import Gate
@@ -27,6 +26,8 @@ from headgate.observe.eventlog import EventLog
 from headgate.observe.fanout import EventFanout
 from headgate.providers.simulated import SimulatedProvider, options_for
 from headgate.settings import ModelSettings, Settings, UpstreamSettings, load
+
+SIMULATED: Final = "simulated"
 
 SettingsSource = Settings | Mapping[str, Any] | str | Path | None
 """Built settings, a mapping shaped like headgate.yaml, a path to one, or None for ./headgate.yaml or defaults."""
@@ -78,8 +79,6 @@ def read_settings(
     providers: Mapping[str, ProviderKind] = PROVIDERS,
 ) -> Settings:
     """Settings from wherever they are, checked in full; every mistake is in the one error raised."""
-    if isinstance(source, Settings):
-        return source
     checks = {name: kind.check for name, kind in providers.items()}
     return load(source, env=os.environ if env is None else env, providers=checks)
 
@@ -105,12 +104,20 @@ def build(
 
 @asynccontextmanager
 async def open(  # noqa: A001 - `headgate.open(…)` is how it reads
-    settings: SettingsSource = None, *, env: Mapping[str, str] | None = None
+    settings: SettingsSource = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    clock: Clock | None = None,
+    chance: Chance | None = None,
 ) -> AsyncIterator[Gateway]:
-    """A running gateway: `async with headgate.open() as gateway: await gateway.complete(…)`."""
+    """A running gateway: `async with headgate.open() as gateway: await gateway.complete(…)`.
+
+    In virtual time hand in the world's clock and chance (see `headgate.planner.virtual`).
+    """
     checked = read_settings(settings, env=env)
-    gateway = build(checked)
-    log = EventLog(checked.logs_path, utc=SystemClock().utc)
+    clock = clock or SystemClock()
+    gateway = build(checked, clock=clock, chance=chance)
+    log = EventLog(checked.logs_path, utc=clock.utc)
     gateway.listen(log)
     try:
         yield gateway
@@ -139,15 +146,16 @@ class _Builder:
     providers: Mapping[str, ProviderKind]
 
     def routes(self) -> Routes:
-        fixed = [
-            self._route(name, model) for name, model in self.settings.models.items() if name[-2:] != "/*"
-        ]
-        families = {
-            name: partial(self._member, name, model)
-            for name, model in self.settings.models.items()
-            if name.endswith("/*")
-        }
-        return Routes(fixed, families)
+        models = self.settings.models
+        fixed = {name: model for name, model in models.items() if not name.endswith("/*")}
+        # The built-in model waits in the wings while there are others: nobody counts its slots as theirs.
+        asides = {SIMULATED: fixed.pop(SIMULATED)} if len(fixed) > 1 and _built_in(fixed) else {}
+        families = {name: model for name, model in models.items() if name.endswith("/*")}
+        return Routes(
+            [self._route(name, model) for name, model in fixed.items()],
+            {name: partial(self._member, name, model) for name, model in families.items()},
+            {name: partial(self._route, name, model) for name, model in asides.items()},
+        )
 
     def _member(self, family: str, settings: ModelSettings, name: str) -> Route:
         return self._route(name, settings, member=name.removeprefix(family.removesuffix("*")))
@@ -174,7 +182,7 @@ class _Builder:
         )
         return Upstream(
             name,
-            self._kind(settings.provider).build(provider_model, settings.options, surroundings),
+            self.providers[settings.provider].build(provider_model, settings.options, surroundings),
             gate,
             policy=model.retry,
             timeouts=model.timeouts,
@@ -185,14 +193,9 @@ class _Builder:
             spill=settings.spill,
         )
 
-    def _kind(self, provider: str) -> ProviderKind:
-        try:
-            return self.providers[provider]
-        except KeyError:
-            known = ", ".join(self.providers)
-            raise InvalidSettings(
-                [Problem("provider", f"{provider!r} is not known; known: {known}")]
-            ) from None
+
+def _built_in(models: Mapping[str, ModelSettings]) -> bool:
+    return models.get(SIMULATED) == ModelSettings(upstreams=(UpstreamSettings(provider=SIMULATED),))
 
 
 def _unique(name: str, taken: dict[str, int]) -> str:

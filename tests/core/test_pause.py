@@ -131,16 +131,6 @@ def test_a_short_pause_during_the_ramp_does_not_end_the_ramp() -> None:
     assert pause.slots(41.2, 8) < 8
 
 
-def test_a_pause_ended_by_hand_leaves_no_trace() -> None:
-    pause = paused(1000.0)
-
-    pause.end()
-
-    assert pause.over(0.0)
-    assert pause.slots(0.0, 8) == 8
-    assert pause.next_change_at(0.0, 8) is None
-
-
 # ---- Longer than we are willing to wait -------------------------------------------------------------------
 
 
@@ -161,7 +151,7 @@ def test_after_a_pause_cut_short_one_call_goes_until_it_succeeds(now: float) -> 
 def test_a_success_opens_a_pause_that_was_cut_short() -> None:
     pause = paused(1000.0)
 
-    pause.call_succeeded()
+    pause.call_succeeded(math.inf)
 
     assert pause.slots(305.0, 9) == 5
     assert pause.slots(310.0, 9) == 9
@@ -199,7 +189,7 @@ def test_a_success_during_a_pause_does_not_end_it() -> None:
     """A call that began before the pause may still succeed; the provider's wait stands."""
     pause = paused(40.0)
 
-    pause.call_succeeded()
+    pause.call_succeeded(math.inf)
 
     assert pause.slots(39.0, 8) == 0
 

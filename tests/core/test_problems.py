@@ -216,4 +216,5 @@ def test_all_mistakes_of_timeouts_are_told_at_once() -> None:
 
 
 def test_the_default_timeouts_are_the_documented_ones() -> None:
-    assert Timeouts() == Timeouts(connect_s=5, first_token_s=60, idle_s=30, total_s=300)
+    assert Timeouts() == Timeouts(connect_s=5, first_token_s=None, idle_s=30, total_s=300)
+    assert Timeouts().stream_first_token_s == 60

@@ -51,7 +51,7 @@ class Stage:
         return tickets
 
     def peek(self) -> Ticket | None:
-        return self.turns.next(self.now, slots=self.slots, batch_in_use=self.batch_in_use)
+        return self.turns.next(self.now, batch_may_go=self.batch_in_use < self.bound)
 
     def grant(self, *, keep: bool = False) -> Ticket | None:
         """Grant once; the slot comes back at once unless it is kept."""
@@ -97,9 +97,10 @@ def test_interactive_goes_first() -> None:
         (4, 1, 3, False),
         (4, 3, 0, True),
         (4, 3, 1, False),
-        (4, 4, 0, False),
+        (4, 4, 0, True),
+        (4, 4, 1, False),
         (1, 0, 0, True),
-        (1, 1, 0, False),
+        (1, 1, 0, True),
         (1, 1, 1, False),
     ],
 )
@@ -237,16 +238,6 @@ def test_with_every_slot_reserved_batch_still_gets_its_turns(slots: int) -> None
     stage.batch(50)
 
     assert lanes(stage.grants(15)) == "iiiibiiiibiiiib"
-
-
-def test_with_every_slot_reserved_batch_alone_waits_for_its_promotion() -> None:
-    stage = Stage(slots=4, reserved=4, promote_after_s=120.0)
-    (job,) = stage.batch(since=0.0)
-    assert stage.peek() is None
-    assert stage.turns.promotes_at() == 120.0
-
-    stage.now = 120.0
-    assert stage.peek() is job
 
 
 def test_without_batch_nothing_is_promoted() -> None:

@@ -439,3 +439,134 @@ def test_least_busy_spreads_calls_over_equal_upstreams() -> None:
         assert [provider.calls for provider in stage.providers] == [4, 4]
 
     virtual.run(main)
+
+
+@pytest.mark.parametrize("rivals", [0, 1])
+def test_a_sleeper_that_is_preempted_gives_its_slot_to_the_interactive_caller_at_once(rivals: int) -> None:
+    """The slot once went to a ticket that had no future yet, and the gate stood still for ever."""
+
+    async def main(world: World) -> None:
+        stage = set_stage(
+            world,
+            {"slots": 1, "preempt": True, "latency_s": 0.05, "script": [503]},
+            retry={**NO_JITTER, "first_wait_s": 1.9},
+            keep_events=True,
+        )
+        batch = [
+            asyncio.create_task(stage.gateway.complete(model="m", messages=USER, lane="batch"))
+            for _ in range(1 + rivals)
+        ]
+        await asyncio.sleep(0.1)
+        await stage.gateway.complete(model="m", messages=USER)
+        assert stage.now == pytest.approx(0.15)
+        await asyncio.gather(*batch)
+        assert stage.all_free
+        assert len(_of(stage, events.HolderPreempted)) == 1
+
+    virtual.run(main)
+
+
+def test_a_hanging_upstream_is_left_when_first_token_s_is_set() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(
+            world, {"script": ["stall"]}, {"latency_s": 1.0, "model": "slow"}, timeouts={"first_token_s": 2}
+        )
+        assert (await stage.gateway.complete(model="m", messages=USER)).upstream == "simulated/slow"
+        assert stage.now == pytest.approx(3.0)
+
+    virtual.run(main)
+
+
+def test_attempts_count_the_calls_to_all_upstreams() -> None:
+    async def main(world: World) -> None:
+        down = {"latency_s": 0.01, "script": [503] * 9, "breaker": False}
+        stage = set_stage(world, down, {**down, "model": "slow"}, retry=NO_JITTER)
+        with pytest.raises(UpstreamUnavailable, match="6 attempts") as caught:
+            await stage.gateway.complete(model="m", messages=USER)
+        assert caught.value.attempts == 6
+
+    virtual.run(main)
+
+
+@pytest.mark.parametrize("tokens", [10**20, 10**400])
+def test_an_absurd_token_count_harms_nobody_else(tokens: int) -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"latency_s": 0.1, "tokens_per_minute": 1000})
+        await stage.gateway.complete(model="m", messages=USER, max_tokens=tokens)
+        await stage.gateway.complete(model="m", messages=USER)
+        assert stage.all_free
+
+    virtual.run(main)
+
+
+def test_a_refusal_knows_of_an_exhausted_minute() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"latency_s": 0.1, "requests_per_minute": 30, "depth": 3})
+        await asyncio.gather(*(stage.gateway.complete(model="m", messages=USER) for _ in range(3)))
+        for _ in range(27):
+            await stage.gateway.complete(model="m", messages=USER)
+        with pytest.raises(QueueFull) as caught:
+            await stage.gateway.complete(model="m", messages=USER, deadline_s=10)
+        assert caught.value.retry_after_s > 40
+
+    virtual.run(main)
+
+
+def test_no_event_carries_the_provider_s_or_the_check_s_text() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(
+            world,
+            {"latency_s": 0.1, "answers": ["SECRET", "fine"], "script": [503]},
+            retry=NO_JITTER,
+            keep_events=True,
+        )
+
+        def check(answer: Any) -> None:
+            if answer.content == "SECRET":
+                raise ValueError(answer.content)
+
+        await stage.gateway.complete(model="m", messages=USER, check=check)
+        failures = [event.failure for event in stage.events if getattr(event, "failure", None)]
+        assert len(failures) == 4
+        assert all(failure.message == "" for failure in failures)
+
+    virtual.run(main)
+
+
+def test_a_policy_that_answers_nonsense_means_no_retry() -> None:
+    class Nonsense(RetryPolicy):
+        def decide(self, failure: Failure, *, attempt: int, remaining_s: float, chance: float) -> Any:
+            return 3
+
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"script": [503]})
+        with pytest.raises(UpstreamUnavailable):
+            await stage.gateway.complete(model="m", messages=USER, retry=Nonsense())
+        assert stage.provider.calls == 1
+
+    virtual.run(main)
+
+
+def test_a_gateway_belongs_to_one_event_loop() -> None:
+    stages: list[Stage] = []
+
+    async def first(world: World) -> None:
+        stages.append(set_stage(world, {"latency_s": 0}))
+        await stages[0].gateway.complete(model="m", messages=USER)
+
+    async def second(world: World) -> None:
+        with pytest.raises(RuntimeError, match="another event loop"):
+            await stages[0].gateway.complete(model="m", messages=USER)
+
+    virtual.run(first)
+    virtual.run(second)
+
+
+def test_least_busy_fills_all_of_its_upstreams_with_many_requests() -> None:
+    async def main(world: World) -> None:
+        equal = {"slots": 4, "latency_s": 1.0}
+        stage = set_stage(world, equal, equal, equal, balance="least_busy")
+        await stage.gateway.complete_many([{"messages": USER}] * 60, model="m")
+        assert stage.now <= 7
+
+    virtual.run(main)

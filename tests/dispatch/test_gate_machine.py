@@ -235,7 +235,7 @@ class GateMachine(RuleBasedStateMachine):
                 caller.finish.set()
             self.loop.run_until_complete(asyncio.sleep(1000.0))
             # A clamped pause ends with one probe; its success opens the gate for the others.
-            self.gate.admission.pause.call_succeeded()
+            self.gate.admission.pause.call_succeeded(float("inf"))
 
     def living(self) -> list[Caller]:
         return [caller for caller in self.callers if caller.task is not None and not caller.task.done()]

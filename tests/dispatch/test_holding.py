@@ -141,3 +141,48 @@ def test_nonsense_is_refused_before_it_is_sent() -> None:
         assert stage.provider.calls == 0
 
     virtual.run(main)
+
+
+def test_a_slot_is_one_call_at_a_time() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"slots": 1, "latency_s": 1.0})
+        async with stage.gateway.hold_slot("m") as slot:
+            results = await asyncio.gather(
+                *(slot.generate_raw(USER) for _ in range(3)), return_exceptions=True
+            )
+        assert [type(result).__name__ for result in results] == ["Reply", "InvalidRequest", "InvalidRequest"]
+        assert stage.provider.most_in_flight == 1
+        with pytest.raises(InvalidRequest, match="no longer held"):
+            await slot.generate_raw(USER)
+
+    virtual.run(main)
+
+
+def test_the_slot_s_deadline_bounds_its_generations_and_each_is_timed_by_itself() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"slots": 1, "latency_s": 4.0})
+        async with stage.gateway.hold_slot("m", deadline_s=10) as slot:
+            replies = [await slot.generate_raw(USER) for _ in range(2)]
+            assert [reply.latency_ms for reply in replies] == [pytest.approx(4000)] * 2
+            with pytest.raises(DeadlineExceeded):
+                await slot.generate_raw(USER)
+        assert stage.now == pytest.approx(10.0)
+
+    virtual.run(main)
+
+
+def test_a_holder_that_idles_does_not_keep_everybody_out_as_a_probe() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(
+            world, {"slots": 4, "latency_s": 0.1, "script": [503] * 5}, retry={"max_attempts": 1}
+        )
+        await asyncio.gather(
+            *(stage.gateway.complete(model="m", messages=USER) for _ in range(4)), return_exceptions=True
+        )
+        with pytest.raises(UpstreamUnavailable):
+            await stage.gateway.complete(model="m", messages=USER)
+        await asyncio.sleep(6)
+        async with stage.gateway.hold_slot("m"):
+            assert (await stage.gateway.complete(model="m", messages=USER)).content
+
+    virtual.run(main)

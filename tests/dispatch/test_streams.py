@@ -12,11 +12,13 @@ from headgate.core import events
 from headgate.core.errors import (
     DeadlineExceeded,
     DuplicateRequest,
+    InvalidRequest,
     OutputInvalid,
     QueueFull,
     StreamCut,
     UpstreamUnavailable,
 )
+from headgate.dispatch.streams import ReplyStream
 from headgate.planner import virtual
 from headgate.planner.virtual import World
 
@@ -99,10 +101,13 @@ def test_a_stream_without_a_first_token_goes_on_to_the_next_upstream() -> None:
 def test_the_deadline_holds_in_the_middle_of_a_stream() -> None:
     async def main(world: World) -> None:
         stage = set_stage(world, {"latency_s": 1, "chunks": 100, "chunk_gap_s": 1})
-        with pytest.raises((StreamCut, DeadlineExceeded)):
-            await _read(stage, deadline_s=10)
-        assert stage.now == pytest.approx(10.0)
+        for _ in range(6):
+            started = stage.now
+            with pytest.raises(DeadlineExceeded):
+                await _read(stage, deadline_s=10)
+            assert stage.now - started == pytest.approx(10.0)
         assert stage.all_free
+        assert await _read(stage), "impatient readers do not open the breaker of a healthy upstream"
 
     virtual.run(main)
 
@@ -195,5 +200,87 @@ def test_a_started_stream_is_never_preempted() -> None:
         await stage.gateway.complete(model="m", messages=USER)
         assert reading.done()
         assert await reading
+
+    virtual.run(main)
+
+
+def test_the_deadline_frees_the_slot_also_while_nobody_reads() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"latency_s": 0.1, "chunks": 5, "chunk_gap_s": 0.1}, keep_events=True)
+        stream = stage.gateway.stream(model="m", messages=USER, deadline_s=10)
+        await anext(stream)
+        await asyncio.sleep(11)
+        assert stage.all_free
+        assert stage.provider.in_flight == 0
+        with pytest.raises(DeadlineExceeded):
+            await anext(stream)
+        ends = [event for event in stage.events if isinstance(event, events.Responded | events.Cancelled)]
+        assert [getattr(event, "error", None) for event in ends] == ["deadline_exceeded"]
+
+    virtual.run(main)
+
+
+def test_closing_a_stream_while_it_opens_leaks_no_slot() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"latency_s": 5.0})
+        stream = stage.gateway.stream(model="m", messages=USER)
+        opening = asyncio.create_task(stream.__aenter__())
+        await asyncio.sleep(1)
+        await stream.aclose()
+        with pytest.raises(InvalidRequest):
+            await opening
+        assert stage.all_free
+
+    virtual.run(main)
+
+
+def test_a_stream_has_one_reader() -> None:
+    """A second one once got a clean end after two of nine chunks."""
+
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"latency_s": 0.1, "chunks": 5, "chunk_gap_s": 1.0})
+        stream = stage.gateway.stream(model="m", messages=USER)
+        first = asyncio.create_task(_texts(stream))
+        await asyncio.sleep(1.5)
+        with pytest.raises(InvalidRequest, match="one reader"):
+            await anext(stream)
+        with pytest.raises(InvalidRequest, match="being read"):
+            await stream.aclose()
+        assert len(await first) == 6
+        assert stage.all_free
+
+    virtual.run(main)
+
+
+async def _texts(stream: ReplyStream) -> list[str]:
+    return [chunk.text async for chunk in stream]
+
+
+def test_a_stream_that_never_took_off_frees_nobody_else_s_id() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {})
+        async with stage.gateway.stream(model="m", messages=USER, request_id="one"):
+            other = stage.gateway.stream(model="m", messages=USER, request_id="one")
+            with pytest.raises(DuplicateRequest):
+                await anext(other)
+            await other.aclose()
+            with pytest.raises(DuplicateRequest):
+                await _read(stage, request_id="one")
+
+    virtual.run(main)
+
+
+def test_a_stream_s_attempt_is_told_with_its_own_number_and_time() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(
+            world, {"latency_s": 0.1, "script": [503, "ok"], "chunks": 1}, retry=NO_JITTER, keep_events=True
+        )
+        await _read(stage)
+        told = [
+            (event.attempt, event.duration_ms)
+            for event in stage.events
+            if isinstance(event, events.AttemptEnded)
+        ]
+        assert told == [(1, pytest.approx(100)), (2, pytest.approx(100))]
 
     virtual.run(main)

@@ -17,8 +17,6 @@ from providers.simulated_stage import (
     story,
 )
 
-from headgate.providers.simulated import counts
-
 
 def test_calls_of_every_sort_are_counted_once() -> None:
     provider = provider_with(many_inputs=4)
@@ -178,18 +176,9 @@ def test_starts_hold_the_time_of_each_call() -> None:
     assert list(provider.starts) == [100, 102, 104]
 
 
-def test_starts_are_kept_on_request_only() -> None:
-    provider = provider_with(record_starts=False)
-
-    story(provider, 3)
-
-    assert not provider.starts
-    assert provider.calls == 3
-
-
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A simulated model may serve for months."""
-    monkeypatch.setattr(counts, "MOST_REQUESTS", 100)
+    monkeypatch.setattr("headgate.providers.simulated.provider.MOST_REQUESTS", 100)
     provider = provider_with()
 
     story(provider, 1000)

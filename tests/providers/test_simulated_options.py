@@ -73,7 +73,6 @@ def problems_of(options: Mapping[str, Any]) -> dict[str, str]:
         ("many_inputs", 0),
         ("shuffle_many", None),
         ("fail_whole", "no"),
-        ("record_starts", 0),
     ],
 )
 def test_a_wrong_value_is_told_by_name(name: str, value: object) -> None:

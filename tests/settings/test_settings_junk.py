@@ -13,10 +13,9 @@ from headgate.core.problems import InvalidSettings
 from headgate.settings import Settings, load
 from headgate.settings.fields import names_of
 from headgate.settings.places import written
-from headgate.settings.reader import PRESETS
+from headgate.settings.reader import KNOWN_KEYS, PRESETS
 from headgate.settings.records import ModelSettings, UpstreamSettings
-from headgate.settings.summary import describe, summary
-from headgate.settings.upstreams import KNOWN_KEYS
+from headgate.settings.summary import summary
 
 WORDS = sorted(
     KNOWN_KEYS
@@ -72,7 +71,6 @@ def judge(source: Any, env: dict[str, str]) -> None:
     except InvalidSettings as error:
         problems = error.problems
     else:
-        assert describe(settings)
         assert summary(settings)
         return
     assert problems

@@ -132,7 +132,7 @@ def test_no_key_of_any_record_takes_rubbish(place: str, key: str, kind: Any, val
 @pytest.mark.parametrize(("place", "key", "kind"), KEYS, ids=[key for _, key, _ in KEYS])
 def test_only_keys_that_may_be_null_take_null(place: str, key: str, kind: Any) -> None:
     text = f"models: {{m: {{{place.format(key, 'null')}}}}}"
-    if key in {"model", "requests_per_minute", "tokens_per_minute"}:
+    if key in {"model", "requests_per_minute", "tokens_per_minute", "first_token_s"}:
         assert loaded(text).models["m"].upstreams[0].gate == GateRules()
     else:
         (mistake,) = mistakes_in(text)

@@ -6,21 +6,21 @@ import pytest
 import yaml
 from settings.settings_stage import loaded, mistakes_in
 
-from headgate.settings import strict_yaml
+from headgate.settings import yaml_text
 from headgate.settings.findings import Findings
-from headgate.settings.scalars import meaning
+from headgate.settings.yaml_text import meaning
 
 LOADERS = [yaml.SafeLoader, *([yaml.CSafeLoader] if hasattr(yaml, "CSafeLoader") else [])]
 
 
 @pytest.fixture(autouse=True, params=LOADERS, ids=lambda loader: loader.__name__)
 def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strict_yaml, "_LOADER", request.param)
+    monkeypatch.setattr(yaml_text, "_LOADER", request.param)
 
 
 def read(text: str) -> Any:
     findings = Findings()
-    value = strict_yaml.read_yaml(text, findings)
+    value = yaml_text.read_yaml(text, findings)
     findings.refuse()
     return value
 

@@ -1,6 +1,8 @@
 """The commands and their arguments. What they do lives in the modules they call."""
 
 import asyncio
+import io
+import sys
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -43,7 +45,7 @@ def front(
 def run_demo(
     calls: Annotated[int, typer.Option(min=1, max=100_000, help="How many calls the storm has.")] = 400,
     seconds: Annotated[float, typer.Option(min=0.1, max=3600, help="How long new calls keep coming.")] = 10.0,
-    seed: Annotated[int, typer.Option(help="Where the storm's chance begins.")] = 7,
+    seed: Annotated[int, typer.Option(min=0, help="Where the storm's chance begins.")] = 7,
 ) -> None:
     """Send a storm of calls to simulated upstreams that throttle, fail and go down; then judge.
 
@@ -61,6 +63,10 @@ def check(config: ConfigOption = None) -> None:
 
 def main() -> NoReturn:
     """Run the command line; mistakes of the user end with a message and exit code 2, not a traceback."""
+    # A terminal that cannot show a bar or a dash gets a question mark, not a traceback.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         app()
     except HeadgateError as error:

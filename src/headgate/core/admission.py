@@ -68,7 +68,7 @@ class Admission:
         ):
             return False
         if ticket.lane is Lane.BATCH:
-            if self._batch_in_use >= self.slots - self.rules.reserved_slots:
+            if not self._batch_may_go:
                 return False
             self._batch_in_use += 1
             self._note_batch_holder(ticket)
@@ -146,14 +146,14 @@ class Admission:
             return self.pause.next_change_at(now, self.slots)
         ticket = self._choose(now)
         paced_at = math.inf if ticket is None else self.pacing.next_at(now, ticket.tokens)
-        # A promotion may open a reserved slot, or put a smaller call in front.
+        # A promotion may put a smaller call in front.
         promoted_at = self.turns.promotes_at()
         if promoted_at is not None and promoted_at > now:
             return min(paced_at, promoted_at)
         return None if ticket is None else paced_at
 
     def _choose(self, now: float) -> Ticket | None:
-        return self.turns.next(now, slots=self.slots, batch_in_use=self._batch_in_use)
+        return self.turns.next(now, batch_may_go=self._batch_may_go)
 
     def _grant(self, ticket: Ticket, now: float) -> None:
         if self.turns.batch.count:
@@ -214,6 +214,15 @@ class Admission:
             self.pacing.undo(ticket.reservation)
             ticket.reservation = None
 
+    def probe_again(self, ticket: Ticket, now: float) -> None:
+        """A holder is about to call: it is the probe if one is wanted. While it idles it must not be."""
+        self._probe_lost(ticket)
+        if self.health.block(now) is None:
+            ticket.probe = self.health.enter()
+
+    def put_probe_down(self, ticket: Ticket) -> None:
+        self._probe_lost(ticket)
+
     def _probe_lost(self, ticket: Ticket) -> None:
         """A probe that left without a result must not keep everybody out."""
         if ticket.probe:
@@ -249,8 +258,10 @@ class Admission:
         began last, which has the least to lose. A stream that has started never goes.
         """
         leaving = sum(ticket.preempted for ticket in self._batch_holders)
-        if now < self.pause.until or self.free + leaving >= self.turns.interactive.count:
+        if self.free + leaving >= self.turns.interactive.count:
             return None
+        if now < self.pause.until or not self._paced_now(now):
+            return None  # A free slot would not help the one who waits.
         candidates = [
             ticket
             for ticket in self._batch_holders
@@ -276,6 +287,10 @@ class Admission:
         return self.turns.interactive.newcomers + self.turns.batch.newcomers
 
     @property
+    def _batch_may_go(self) -> bool:
+        return self._batch_in_use < max(1, self.slots - self.rules.reserved_slots)
+
+    @property
     def in_use(self) -> int:
         return self.held + self.in_transit
 
@@ -291,7 +306,7 @@ class Admission:
             return None
         if lane is Lane.BATCH:
             wait_s = max(wait_s, self._wait_s(self.turns.batch.count, batch=True) or 0.0)
-        return wait_s + max(0.0, self.pause.until - now)
+        return wait_s + self._shut_s(now)
 
     def status(self, now: float) -> GateStatus:
         at_once = self._free(now) > 0 and not self.turns.interactive.count and self._paced_now(now)
@@ -310,10 +325,15 @@ class Admission:
         if self.drain.samples < ENOUGH_SAMPLES:
             return -math.inf
         wait_s = self._wait_s(self.turns.grants_until(ticket), batch=ticket.lane is Lane.BATCH)
-        return (wait_s or 0.0) + max(0.0, self.pause.until - now)
+        return (wait_s or 0.0) + self._shut_s(now)
 
     def _wait_s(self, count: int, *, batch: bool = False) -> float | None:
         return self.drain.wait_s(count, slots=self.slots, starts_per_s=self.pacing.starts_per_s, batch=batch)
+
+    def _shut_s(self, now: float) -> float:
+        """How long nobody at all can go: the rest of a pause, or of an exhausted window."""
+        paced_at = self.pacing.next_at(now, 0) if self.pacing.active else now
+        return max(0.0, self.pause.until - now, paced_at - now)
 
     def _paced_now(self, now: float) -> bool:
         return not self.pacing.active or self.pacing.next_at(now, 0) <= now

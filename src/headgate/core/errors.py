@@ -5,13 +5,14 @@ HeadgateError
 ├── InvalidRequest                  the caller's request makes no sense
 │   ├── UnknownModel
 │   └── DuplicateRequest            the same request id is already in flight
-├── Refused                         not started; come back after `retry_after_s`
+├── Refused                         not now; come back after `retry_after_s`
 │   ├── QueueFull
 │   │   └── DeadlineUnreachable     the queue is longer than the caller's patience
 │   ├── UpstreamThrottled           the provider asked everybody to wait
 │   └── Draining                    this process is going away
 ├── DeadlineExceeded                the caller's time is up
 ├── Preempted                       a batch call gave way to an interactive one
+├── CheckBroken                     the caller's own check raised something else than ValueError
 └── CallFailed                      the provider was asked, and it went wrong: see `failure`
     ├── UpstreamUnavailable
     ├── UpstreamMisconfigured
@@ -62,11 +63,13 @@ class DuplicateRequest(InvalidRequest):
 
 
 class Refused(HeadgateError):
-    """Nothing was sent to a provider. Trying again after `retry_after_s` is welcome."""
+    """Not now. Trying again after `retry_after_s` is welcome."""
 
-    def __init__(self, message: str, *, retry_after_s: float) -> None:
+    def __init__(self, message: str, *, retry_after_s: float, attempts: int = 0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+        self.attempts = attempts
+        """Provider calls made before; 0 when the call never got through a gate."""
 
 
 class QueueFull(Refused):
@@ -101,6 +104,12 @@ class Preempted(HeadgateError):
     """A batch call gave its slot to an interactive one."""
 
     code = "preempted"
+
+
+class CheckBroken(HeadgateError):
+    """The caller's own `check` broke; what it raised is the `__cause__`."""
+
+    code = "check_broken"
 
 
 class CallFailed(HeadgateError):

@@ -6,6 +6,7 @@ Status, headers, exception type and the provider's structured error code decide;
 import email.utils
 import enum
 import math
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
@@ -57,6 +58,10 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def scope(self) -> Scope:
         return Scope.UPSTREAM if self.kind in _UPSTREAM_WIDE else Scope.REQUEST
+
+    def without_text(self) -> "Failure":
+        """For events and logs: a provider's message may quote the prompt, a check's the answer."""
+        return msgspec.structs.replace(self, message="") if self.message else self
 
     @property
     def error(self) -> str:
@@ -124,6 +129,7 @@ KIND_BY_CODE: Final[Mapping[str, FailureKind]] = {
 }
 # Bedrock says ValidationException and Anthropic not_found_error for a wrong model as well.
 AMBIGUOUS_CODES: Final = frozenset({"ValidationException", "not_found_error"})
+_CODE: Final = re.compile(r"[\w.:-]{1,64}", re.ASCII)
 _TIMEOUT_CODES: Final = frozenset(
     {"ModelTimeoutException", "RequestTimeout", "RequestTimeoutException", "timeout_error"}
 )
@@ -153,6 +159,8 @@ def from_answer(
     now: datetime,
 ) -> Failure:
     """Classify an error answer from its status, headers and structured code."""
+    if code is not None and _CODE.fullmatch(code) is None:
+        code = None  # Codes stand in logs; a provider's free text must not.
     return Failure(
         kind=kind_of(status, code),
         message=message,

@@ -101,7 +101,10 @@ class Hold:
 
     def read(self, failure: Failure) -> Failure:
         """The failure as it must be taken here: the third ambiguous one in a row is misconfigured."""
-        if not failure.ambiguous or self._ever_succeeded:
+        if not failure.ambiguous:
+            self._ambiguous = 0
+            return failure
+        if self._ever_succeeded:
             return failure
         self._ambiguous += 1
         if self._ambiguous < MISTAKES_IN_A_ROW:

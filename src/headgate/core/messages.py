@@ -14,6 +14,8 @@ Message = Mapping[str, Any]
 LONGEST_TEXT_CHARS: Final = 4_000_000
 LONGEST_ID_CHARS: Final = 255
 CHARS_PER_TOKEN: Final = 4
+EXPECTED_OUTPUT_TOKENS: Final = 256
+MOST_OUTPUT_TOKENS: Final = 10_000_000
 
 
 class Lane(enum.StrEnum):
@@ -33,6 +35,17 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     lane: Lane = Lane.INTERACTIVE
     tenant: str = "local"
     agent_id: str | None = None
+
+    def __post_init__(self) -> None:
+        if type(self.lane) is not Lane:
+            msgspec.structs.force_setattr(self, "lane", read_lane(self.lane))
+
+
+def read_lane(lane: Any) -> Lane:
+    try:
+        return Lane(lane)
+    except ValueError:
+        raise InvalidRequest(f"lane must be 'interactive' or 'batch', not {lane!r}", param="lane") from None
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -94,13 +107,15 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
 def check_request(request: Request) -> None:
     """Refuse what no provider could answer, before it takes a place in any queue."""
-    _check_text("request_id", request.id)
-    _check_text("tenant", request.tenant)
-    _check_text("model", request.model)
+    check_text("request_id", request.id)
+    check_text("tenant", request.tenant)
+    check_text("model", request.model)
+    if request.agent_id is not None:
+        check_text("agent_id", request.agent_id)
     _check_messages(request.messages)
 
 
-def _check_text(name: str, value: object) -> None:
+def check_text(name: str, value: object) -> None:
     if not isinstance(value, str) or not 0 < len(value) <= LONGEST_ID_CHARS or not value.isprintable():
         raise InvalidRequest(f"{name} must be 1–{LONGEST_ID_CHARS} printable characters", param=name)
 
@@ -145,11 +160,11 @@ def estimate_usage(request: Request, output_text: str = "") -> Usage:
     return Usage(_input_tokens(request), -(-len(output_text) // CHARS_PER_TOKEN), estimated=True)
 
 
-def reserve_tokens(request: Request, expected_output: int = 256) -> int:
+def reserve_tokens(request: Request) -> int:
     """How many tokens to reserve before the call: the prompt, and the answer's bound when there is one."""
     bounds = (request.params.get(name) for name in ("max_completion_tokens", "max_tokens"))
     known = [bound for bound in bounds if isinstance(bound, int) and bound > 0]
-    return _input_tokens(request) + (known[0] if known else expected_output)
+    return _input_tokens(request) + min(known[0] if known else EXPECTED_OUTPUT_TOKENS, MOST_OUTPUT_TOKENS)
 
 
 def _input_tokens(request: Request) -> int:

@@ -62,7 +62,7 @@ class Pacing:
         return max(self._last_start + self.rules.interval_s, self._window_opens_at(now, estimate))
 
     def start(self, now: float, estimate: int) -> Reservation:
-        tokens = estimate * self._correction
+        tokens = self._fitted(estimate)
         reservation = Reservation(now, tokens, estimate, self._last_start)
         self._last_start = now
         self._starts.append(reservation)
@@ -118,11 +118,14 @@ class Pacing:
         if not starts:
             self._tokens = 0.0
 
+    def _fitted(self, estimate: int) -> float:
+        """A call larger than the whole window counts as the whole window: it goes when that is empty."""
+        return min(estimate * self._correction, self.rules.tokens_per_minute or 0)
+
     def _window_opens_at(self, now: float, estimate: int) -> float:
         most_requests = self.rules.requests_per_minute or float("inf")
         most_tokens = self.rules.tokens_per_minute or float("inf")
-        # A call larger than the whole window goes when the window is empty: later would be never.
-        tokens = min(estimate * self._correction, most_tokens)
+        tokens = self._fitted(estimate)
         requests_left, tokens_left = self._requests, self._tokens
         opens_at = now
         for start in self._starts:

@@ -29,12 +29,10 @@ class Pause:
         self._full_at = max(self._full_at, self.until + min(LONGEST_RAMP_S, pause_s * RAMP_SHARE))
         return True
 
-    def end(self) -> None:
-        self.until = self._full_at = float("-inf")
-        self._probing = False
-
-    def call_succeeded(self) -> None:
-        self._probing = False
+    def call_succeeded(self, started_at: float) -> None:
+        """Only a call that began after the pause says that the provider is ready again."""
+        if started_at >= self.until:
+            self._probing = False
 
     def over(self, now: float) -> bool:
         """No trace of a pause is left."""

@@ -21,6 +21,7 @@ class Ticket:
 
     __slots__ = (
         "asleep",
+        "attempt_at",
         "deadline",
         "granted_at",
         "lane",
@@ -30,7 +31,6 @@ class Ticket:
         "preempted",
         "probe",
         "protected",
-        "request_ids",
         "reservation",
         "returning",
         "since",
@@ -48,7 +48,6 @@ class Ticket:
         deadline: float = math.inf,
         tokens: int = 0,
         patient: bool = True,
-        request_ids: tuple[str, ...] = (),
     ) -> None:
         self.lane = lane
         self.tenant = tenant
@@ -58,13 +57,14 @@ class Ticket:
         self.tokens = tokens
         self.patient = patient
         """Waits out a pause; without patience it has another upstream to go to."""
-        self.request_ids = request_ids
         self.place = Place.OUTSIDE
         self.order = 0
         """Its number in the line; a new one each time it waits."""
         self.returning = False
         """Was admitted before and comes back: it does not count against the depth."""
         self.granted_at = 0.0
+        self.attempt_at = 0.0
+        """When its current attempt began."""
         self.reservation: Reservation | None = None
         self.probe = False
         self.asleep = False

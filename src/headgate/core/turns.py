@@ -3,10 +3,10 @@
 The rules, in the order they are asked:
 
 1. Batch never holds more than max(1, slots − reserved) slots; at that bound only interactive may go.
-2. While batch waits it gets at least one grant in five.
-3. A batch waiter older than `promote_after_s` goes ahead of younger interactive ones, at most every second grant.
-4. Interactive goes first. With none waiting, batch goes while it leaves the reserved slots alone; rules 2 and 3
-   pass over the reservation.
+2. With no interactive caller waiting, batch goes.
+3. While both wait, batch gets at least one grant in five.
+4. A batch waiter older than `promote_after_s` goes ahead of younger interactive ones, at most every second grant.
+5. Else interactive goes.
 """
 
 from typing import Final
@@ -34,17 +34,16 @@ class Turns:
     def line(self, lane: Lane) -> Line:
         return self.batch if lane is Lane.BATCH else self.interactive
 
-    def next(self, now: float, *, slots: int, batch_in_use: int) -> Ticket | None:
+    def next(self, now: float, *, batch_may_go: bool) -> Ticket | None:
         """Who goes next if a slot is free; None when nobody who waits may have it."""
         interactive = self.interactive.head()
         batch = self.batch.head()
-        unreserved = slots - self._rules.reserved_slots
-        if batch is None or batch_in_use >= max(1, unreserved):
+        if batch is None or not batch_may_go:
             return interactive
+        if interactive is None:
+            return batch
         if self._grants_without_batch >= BATCH_TURN - 1:
             return self._promoted(now) or batch
-        if interactive is None:
-            return batch if batch_in_use < unreserved else self._promoted(now)
         promoted = None if self._last_was_promotion else self._promoted(now)
         return promoted if promoted is not None and promoted.since < interactive.since else interactive
 

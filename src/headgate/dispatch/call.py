@@ -1,7 +1,19 @@
 """One call on its way: what it needs from a gate, and what it has been through so far."""
 
+from dataclasses import dataclass
+
+from headgate.core.errors import HeadgateError
 from headgate.core.messages import Lane, Request, reserve_tokens
 from headgate.core.retry import RetryPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Setback:
+    """One upstream's no. `moves_on` when the model's next upstream may be tried."""
+
+    error: HeadgateError
+    moves_on: bool = True
+    reason: str = ""
 
 
 class Call:
@@ -10,14 +22,17 @@ class Call:
     __slots__ = (
         "attempts",
         "deadline",
+        "finished",
         "lane",
         "model",
         "policy",
+        "prepaid",
         "queue_s",
         "request_ids",
         "started_at",
         "tenant",
         "tokens",
+        "tries",
     )
 
     def __init__(
@@ -42,7 +57,14 @@ class Call:
         self.policy = policy
         """Overrides the model's own policy; a job's calls are single attempts."""
         self.attempts = 0
+        """Provider calls made, over all upstreams."""
         self.queue_s = 0.0
+        self.tries: dict[str, int] = {}
+        """Attempts that count, by upstream: a call that is dispatched again goes on where it was."""
+        self.finished: dict[str, Setback] = {}
+        """The upstreams that have failed this call for good, and how."""
+        self.prepaid = 0.0
+        """A retry's price already taken from the budget by whoever sent the call again."""
 
     @classmethod
     def of(

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from headgate.core import events
-from headgate.core.errors import DeadlineExceeded, HeadgateError, Preempted
+from headgate.core.errors import DeadlineExceeded, HeadgateError, Preempted, Refused
 from headgate.core.failures import FailureKind
 from headgate.core.ports.clock import Chance, Clock
 from headgate.core.retry import GiveUp, Wait
 from headgate.core.ticket import Ticket
-from headgate.dispatch.call import Call
+from headgate.dispatch.call import Call, Setback
 from headgate.dispatch.routes import Route, Routes
-from headgate.dispatch.setback import Setback, from_failure, from_refusal, soonest
+from headgate.dispatch.setback import from_failure, from_refusal, soonest
 from headgate.dispatch.upstream import Emit, Failed, Upstream
 from headgate.dispatch.work import Work
 
@@ -33,6 +33,8 @@ class Served(Generic[T]):
     result: T
     upstream: Upstream
     ticket: Ticket
+    number: int = 0
+    """Which attempt on this upstream it was."""
 
     def release(self) -> None:
         self.upstream.gate.leave(self.ticket)
@@ -50,6 +52,7 @@ class Dispatcher:
         self.clock = clock
         self.emit = emit
         self._chance = chance
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def run(self, call: Call, work: Work[T]) -> Served[T]:
         """Serve a call before its deadline, or raise the error its caller shall see."""
@@ -68,6 +71,7 @@ class Dispatcher:
         return await self._in_time(call, nothing)
 
     async def _in_time(self, call: Call, inside: Inside[T]) -> Served[T]:
+        self._stay_on_one_loop()
         route = self.routes.find(call.model)
         scope = asyncio.timeout_at(call.deadline)
         try:
@@ -78,27 +82,28 @@ class Dispatcher:
                 raise
             raise deadline_passed(call, self.clock.now()) from error
 
+    def _stay_on_one_loop(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        elif self._loop is not loop:
+            raise RuntimeError("this gateway belongs to another event loop; open one in each")
+
     async def _travel(self, call: Call, route: Route, inside: Inside[T]) -> Served[T]:
-        upstreams = route.in_order()
-        setbacks: list[Setback] = []
-        for position, upstream in enumerate(upstreams, start=1):
-            following = upstreams[position] if position < len(upstreams) else None
-            outcome = await self._visit(call, upstream, inside, last=following is None)
+        """The model's upstreams in order, but for those that have failed this call already."""
+        setbacks = list(call.finished.values())
+        ahead = [upstream for upstream in route.in_order() if upstream.name not in call.finished]
+        while ahead:
+            upstream = ahead.pop(0)
+            outcome = await self._visit(call, upstream, inside, last=not ahead)
             if isinstance(outcome, Served):
                 return outcome
             setbacks.append(outcome)
-            if following is None or not outcome.moves_on:
-                break
-            self.emit(
-                events.FellBack(
-                    request_ids=call.request_ids,
-                    model=call.model,
-                    upstream=upstream.name,
-                    next_upstream=following.name,
-                    reason=outcome.reason,
-                )
-            )
-        raise soonest(setbacks) if setbacks[-1].moves_on else setbacks[-1].error
+            if not outcome.moves_on:
+                raise outcome.error
+            if ahead:
+                self._fell_back(call, upstream, ahead[0], outcome)
+        raise soonest(setbacks)
 
     async def _visit(
         self, call: Call, upstream: Upstream, inside: Inside[T], *, last: bool
@@ -111,13 +116,26 @@ class Dispatcher:
             deadline=call.deadline,
             tokens=call.tokens,
             patient=last,
-            request_ids=call.request_ids,
         )
+        upstream.visitors += 1
         try:
             await self._enter(call, upstream, ticket)
             return await inside(upstream, ticket, last)
         except _RefusedAtGate as refused:
             return from_refusal(refused.error, spill=upstream.spill)
+        finally:
+            upstream.visitors -= 1
+
+    def _fell_back(self, call: Call, upstream: Upstream, following: Upstream, setback: Setback) -> None:
+        self.emit(
+            events.FellBack(
+                request_ids=call.request_ids,
+                model=call.model,
+                upstream=upstream.name,
+                next_upstream=following.name,
+                reason=setback.reason,
+            )
+        )
 
     async def _enter(
         self, call: Call, upstream: Upstream, ticket: Ticket, *, returning: bool = False
@@ -134,7 +152,9 @@ class Dispatcher:
     async def _attempts(
         self, call: Call, work: Work[T], upstream: Upstream, ticket: Ticket, *, last: bool
     ) -> Served[T] | Setback:
-        number, paid = 0, 0.0
+        number = call.tries.get(upstream.name, 0)
+        paid, call.prepaid = call.prepaid, 0.0
+        failed: Failed | None = None
         keep = False
         try:
             while True:
@@ -146,56 +166,75 @@ class Dispatcher:
                     number -= 1
                     await self._give_way(call, upstream, ticket)
                     continue
+                call.tries[upstream.name] = number
                 if not isinstance(result, Failed):
                     self._reward(upstream, number, paid)
                     paid, keep = 0.0, True
-                    return Served(result, upstream, ticket)
-                paid = 0.0
-                decision = self.decide(call, upstream, result, number, last=last)
+                    return Served(result, upstream, ticket, number)
+                paid, failed = 0.0, result
+                decision = self.decide(call, upstream, failed, number, last=last)
                 if isinstance(decision, Setback):
+                    call.finished[upstream.name] = decision
                     return decision
                 wait_s, paid = decision
-                await self._wait(call, upstream, ticket, result, number, wait_s)
+                await self._wait(call, upstream, ticket, failed, number, wait_s)
+        except _RefusedAtGate as refused:
+            return self._refused_on_return(call, upstream, failed, refused.error)
         finally:
             # A retry that was paid for but never came to its end (cancelled, refused) costs nothing.
             upstream.budget.give_back(paid)
             if not keep:
                 upstream.gate.leave(ticket)
 
+    def _refused_on_return(
+        self, call: Call, upstream: Upstream, failed: Failed | None, error: HeadgateError
+    ) -> Setback:
+        """It came back to a gate that is shut: a pause is told as such, a sick upstream by what it did to us."""
+        if failed is None or isinstance(error, Refused):
+            return from_refusal(error, spill=upstream.spill)
+        setback = self._setback(call, upstream, failed, "it keeps failing and is left alone for a while")
+        call.finished[upstream.name] = setback
+        return setback
+
     def decide(
         self, call: Call, upstream: Upstream, failed: Failed, number: int, *, last: bool
     ) -> tuple[float, float] | Setback:
         """After a failed attempt: how long to wait and what that cost, or why this upstream is done with."""
-        decision = self._asked(call, upstream, failed, number)
+        decision, drawn_s = self._asked(call, upstream, failed, number)
         failure = failed.failure
         if failure.kind is FailureKind.THROTTLED:
             # One wait for everybody: the provider's own, else the one just drawn.
-            drawn_s = decision.seconds if isinstance(decision, Wait) else upstream.policy.first_wait_s
-            upstream.throttled(failure.retry_after_s if failure.retry_after_s is not None else drawn_s)
+            upstream.throttled(drawn_s if failure.retry_after_s is None else failure.retry_after_s)
         if isinstance(decision, GiveUp):
-            return self._setback(upstream, failed, number, decision.reason, expired=decision.expired)
-        if not last and (failure.timed_out or failure.kind is FailureKind.THROTTLED):
-            return self._setback(upstream, failed, number, "the next upstream is tried at once")
+            return self._setback(call, upstream, failed, decision.reason, expired=decision.expired)
+        if not last and failure.kind is FailureKind.THROTTLED:
+            return self._setback(call, upstream, failed, "it asked to wait")
+        if not last and failure.timed_out:
+            return self._setback(call, upstream, failed, "it took too long")
         if upstream.blocked():
-            return self._setback(upstream, failed, number, "it keeps failing and is left alone for a while")
+            return self._setback(call, upstream, failed, "it keeps failing and is left alone for a while")
         cost = upstream.budget.take(failure.kind)
         if cost is None:
-            return self._setback(upstream, failed, number, "its retry budget is used up")
+            return self._setback(call, upstream, failed, "its retry budget is used up")
         return decision.seconds, cost
 
-    def _asked(self, call: Call, upstream: Upstream, failed: Failed, number: int) -> Wait | GiveUp:
+    def _asked(
+        self, call: Call, upstream: Upstream, failed: Failed, number: int
+    ) -> tuple[Wait | GiveUp, float]:
+        """The policy's decision, and the wait it drew, which is the gate's pause after a throttle without a hint."""
         policy = call.policy or upstream.policy
+        remaining_s, chance = call.deadline - self.clock.now(), self._chance()
         try:
-            return policy.decide(
-                failed.failure,
-                attempt=number,
-                remaining_s=call.deadline - self.clock.now(),
-                chance=self._chance(),
+            decision: object = policy.decide(
+                failed.failure, attempt=number, remaining_s=remaining_s, chance=chance
             )
+            if isinstance(decision, Wait | GiveUp):
+                return decision, policy.backoff_s(number, chance)
+            logger.error("the retry policy of %s answered %r, which is no decision", upstream.name, decision)
         except Exception:
             # A policy may be the user's own. If it breaks, the provider's error goes out, unrepeated.
             logger.exception("the retry policy of %s raised; the call is not retried", upstream.name)
-            return GiveUp("the retry policy itself failed")
+        return GiveUp("the retry policy itself failed"), upstream.policy.first_wait_s
 
     async def _wait(
         self, call: Call, upstream: Upstream, ticket: Ticket, failed: Failed, number: int, wait_s: float
@@ -210,6 +249,8 @@ class Dispatcher:
                 await self.clock.sleep(wait_s)
             finally:
                 ticket.asleep = False
+            if ticket.preempted:
+                self.emit(events.HolderPreempted(upstream=upstream.name, request_ids=call.request_ids))
         if not upstream.gate.renew(ticket):
             await self._give_way(call, upstream, ticket)
 
@@ -220,14 +261,12 @@ class Dispatcher:
                 model=call.model,
                 upstream=upstream.name,
                 attempt=number,
-                failure=failed.failure,
+                failure=failed.failure.without_text(),
                 delay_ms=wait_s * 1000,
             )
         )
 
     async def _give_way(self, call: Call, upstream: Upstream, ticket: Ticket) -> None:
-        if ticket.preempted:
-            self.emit(events.HolderPreempted(upstream=upstream.name, request_ids=call.request_ids))
         upstream.gate.leave(ticket)
         await self._enter(call, upstream, ticket, returning=True)
 
@@ -238,9 +277,9 @@ class Dispatcher:
             upstream.budget.give_back(paid)
 
     def _setback(
-        self, upstream: Upstream, failed: Failed, number: int, why: str, *, expired: bool = False
+        self, call: Call, upstream: Upstream, failed: Failed, why: str, *, expired: bool = False
     ) -> Setback:
-        return from_failure(failed, upstream=upstream.name, attempts=number, why=why, expired=expired)
+        return from_failure(failed, upstream=upstream.name, attempts=call.attempts, why=why, expired=expired)
 
     def _refused(self, call: Call, upstream: Upstream, error: HeadgateError) -> None:
         self.emit(

@@ -40,21 +40,28 @@ class Gate:
             return
         if (refusal := self.admission.arrive(ticket, now, returning=returning)) is not None:
             raise self._error(refusal)
-        self._pump(now)
+        try:
+            self._pump(now)
+            if ticket.place is Place.WAITING and not returning:
+                refusal = self.admission.turn_away(ticket, now)
+            if ticket.place is Place.WAITING:
+                self._make_room(now)
+        except BaseException:
+            self._walk_away(ticket)
+            raise
+        if refusal is not None:
+            raise self._error(refusal)
         if ticket.place is Place.IN_TRANSIT:
             self.admission.take_over(ticket)
-            return
-        if not returning and (refusal := self.admission.turn_away(ticket, now)) is not None:
-            raise self._error(refusal)
-        self._make_room()
-        await self._wait(ticket)
+        else:
+            await self._wait(ticket)
 
     def leave(self, ticket: Ticket) -> None:
         """Give the slot back; the next waiter has it at once. Safe to call twice."""
         if ticket.place is Place.HOLDING:
             now = self._clock.now()
             self.admission.give_back(ticket, now)
-            if self._waiters:
+            if self.admission.waiting:
                 self._pump(now)
 
     def renew(self, ticket: Ticket) -> bool:
@@ -70,10 +77,6 @@ class Gate:
         self._dismiss(leaving, Refusal(Door.PAUSED, self.admission.pause.until - now))
         self._pump(now)
         return True
-
-    def resume(self) -> None:
-        self.admission.pause.end()
-        self._pump(self._clock.now())
 
     def evict(self, refusal: Refusal) -> None:
         """Everybody who waits leaves with this refusal."""
@@ -99,11 +102,12 @@ class Gate:
             yield
             return
         self._running[ticket] = task
+        cancels = task.cancelling()
         try:
             yield
         except asyncio.CancelledError:
             # Ours, unless the caller cancelled too: then the caller's cancellation wins.
-            if ticket.preempted and task.uncancel() == 0:
+            if ticket.preempted and task.uncancel() <= cancels:
                 raise Preempted(f"{self.name}: gave way to an interactive call") from None
             raise
         finally:
@@ -139,6 +143,8 @@ class Gate:
         admission = self.admission
         while (ticket := admission.next(now)) is not None:
             self._hand_over(ticket, now)
+        if self.rules.preempt and admission.turns.interactive.count:
+            self._make_room(now)
         look_again_at = admission.look_again_at(now)
         if look_again_at is not None or self._timer is not None:
             self._set_timer(look_again_at)
@@ -158,11 +164,11 @@ class Gate:
             if future is not None and not future.done():
                 future.set_result(refusal)
 
-    def _make_room(self) -> None:
+    def _make_room(self, now: float) -> None:
         """Preempt for the interactive callers that wait, where that is switched on."""
         if not self.rules.preempt:
             return
-        while (victim := self.admission.victim(self._clock.now())) is not None:
+        while (victim := self.admission.victim(now)) is not None:
             victim.preempted = True
             if victim.asleep:
                 self.leave(victim)

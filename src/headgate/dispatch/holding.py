@@ -1,30 +1,32 @@
 """A slot held by the caller over several generations, so that a regeneration never queues again."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from headgate.core.errors import HeadgateError, Preempted
-from headgate.core.messages import Answer, Message, Reply, Request, check_request
-from headgate.core.ticket import Place, Ticket
+from headgate.core.errors import HeadgateError, InvalidRequest, Preempted
+from headgate.core.messages import Answer, Message, Reply, Request, check_request, reserve_tokens
+from headgate.core.ticket import Place
 from headgate.dispatch.call import Call
-from headgate.dispatch.dispatcher import deadline_passed
+from headgate.dispatch.dispatcher import Served, deadline_passed
 from headgate.dispatch.requests import Requests
 from headgate.dispatch.setback import from_failure
-from headgate.dispatch.upstream import Failed, Upstream
+from headgate.dispatch.upstream import Failed
 from headgate.dispatch.work import Complete
 
 
 class HeldSlot:
-    """One acquired slot. `generate_raw` calls the provider once, without queueing; failures are raised."""
+    """One acquired slot: one call at a time, without queueing. Failures are raised, nothing is retried."""
 
-    def __init__(self, requests: Requests, call: Call, upstream: Upstream, ticket: Ticket) -> None:
+    def __init__(self, requests: Requests, call: Call, served: Served[None], deadline: float) -> None:
         self._requests = requests
         self._call = call
-        self._upstream = upstream
-        self._ticket = ticket
+        self._upstream = served.upstream
+        self._ticket = served.ticket
+        self._deadline = deadline
         self._generations = 0
+        self._generating = False
 
     @property
     def id(self) -> str:
@@ -46,8 +48,20 @@ class HeldSlot:
 
     async def generate_raw(self, messages: Sequence[Message], **params: Any) -> Reply:
         """One attempt on the upstream whose slot is held. Each further one needs a pacing token of its own."""
-        if self.cancelled or self._ticket.place is not Place.HOLDING:
-            raise Preempted(f"{self._upstream.name}: this slot is no longer held")
+        if self._generating:
+            raise InvalidRequest("this slot is generating already; a slot is one call at a time")
+        if self.cancelled:
+            raise Preempted(f"{self._upstream.name}: this slot was taken for an interactive call")
+        if self._ticket.place is not Place.HOLDING:
+            raise InvalidRequest("this slot is no longer held; use it inside its `async with`")
+        request = self._request(messages, params)
+        self._generating = True
+        try:
+            return await self._generate(request, self._next_call(request))
+        finally:
+            self._generating = False
+
+    def _request(self, messages: Sequence[Message], params: dict[str, Any]) -> Request:
         request = Request(
             id=f"{self.id}-{self._generations + 1}",
             model=self._call.model,
@@ -57,50 +71,63 @@ class HeldSlot:
             tenant=self._call.tenant,
         )
         check_request(request)
-        return await self._generate(request)
+        return request
 
-    async def _come_back(self) -> None:
-        """Nobody holds a slot while waiting for pacing or a pause: give it back, return at the head."""
-        self._upstream.gate.leave(self._ticket)
-        await self._upstream.gate.enter(self._ticket, returning=True)
+    def _next_call(self, request: Request) -> Call:
+        """Each generation is timed by itself; the slot's own deadline, where one was given, bounds them all."""
+        now = self._requests.dispatcher.clock.now()
+        self._ticket.tokens = reserve_tokens(request)
+        deadline = min(self._deadline, now + self._upstream.timeouts.total_s)
+        call = Call.of(request, started_at=now, deadline=deadline)
+        call.queue_s = 0.0 if self._generations else self._call.queue_s
+        return call
 
-    async def _generate(self, request: Request) -> Reply:
+    async def _generate(self, request: Request, call: Call) -> Reply:
         try:
-            result = await self._in_time(self._attempt(request))
+            answer = await self._in_time(request, call)
         except asyncio.CancelledError:
             self._requests.cancelled(request)
             raise
         except HeadgateError as error:
-            self._requests.failed(request, self._call, error)
+            self._requests.failed(request, call, error)
             raise
-        return self._requests.answered(request, self._call, result, self._upstream.name)
+        reply = self._requests.reply(request, call, answer, self._upstream.name)
+        self._requests.answered(request, call, reply)
+        return reply
 
-    async def _attempt(self, request: Request) -> Answer:
-        if self._generations and not self._upstream.gate.renew(self._ticket):
-            await self._come_back()
-        self._generations += 1
-        result = await self._upstream.attempt(self._ticket, self._call, Complete(request), self._generations)
-        if isinstance(result, Failed):
-            why = "a held slot does not retry by itself"
-            raise from_failure(result, upstream=self._upstream.name, attempts=1, why=why).error
-        return result
-
-    async def _in_time(self, attempt: Coroutine[Any, Any, Answer]) -> Answer:
-        scope = asyncio.timeout(self._upstream.timeouts.total_s)
+    async def _in_time(self, request: Request, call: Call) -> Answer:
+        scope = asyncio.timeout_at(call.deadline)
         try:
             async with scope:
-                return await attempt
+                return await self._attempt(request, call)
         except TimeoutError as error:
             if not scope.expired():
                 raise
-            raise deadline_passed(self._call, self._requests.dispatcher.clock.now()) from error
+            raise deadline_passed(call, self._requests.dispatcher.clock.now()) from error
+
+    async def _attempt(self, request: Request, call: Call) -> Answer:
+        gate = self._upstream.gate
+        if self._generations and not gate.renew(self._ticket):
+            # Nobody holds a slot while waiting for pacing or a pause: give it back, return at the head.
+            gate.leave(self._ticket)
+            await gate.enter(self._ticket, returning=True)
+        gate.admission.probe_again(self._ticket, self._requests.dispatcher.clock.now())
+        self._generations += 1
+        work = Complete(request, first_token_s=self._upstream.timeouts.first_token_s)
+        result = await self._upstream.attempt(self._ticket, call, work, 1)
+        if isinstance(result, Failed):
+            why = "a held slot does not retry by itself"
+            raise from_failure(result, upstream=self._upstream.name, attempts=call.attempts, why=why).error
+        return result
 
 
 @asynccontextmanager
-async def hold_slot(requests: Requests, call: Call) -> AsyncIterator[HeldSlot]:
+async def hold_slot(requests: Requests, call: Call, deadline: float) -> AsyncIterator[HeldSlot]:
     """Wait for a slot, hand it out, and take it back whatever happens inside."""
     served = await requests.dispatcher.acquire(call)
+    # A holder that idles must not keep everybody out as the probe it happens to be.
+    served.upstream.gate.admission.put_probe_down(served.ticket)
     try:
-        yield HeldSlot(requests, call, served.upstream, served.ticket)
+        yield HeldSlot(requests, call, served, deadline)
     finally:
         served.release()

@@ -1,27 +1,25 @@
 """Micro-batches: gather requests for a model, send them in one call, route each answer back by its id.
 
-A batch is a transport detail. Each item succeeds, fails or is retried alone. A failure of the whole call is
-retried as a whole, because asking ten times over would be a storm; a rejected one is taken apart, because one
-bad item must not fail its neighbours.
+A batch is a transport detail. Each item succeeds, fails or is retried alone. A call that fails as a whole, or in all its
+items alike, is retried as a whole: asking ten times over would be a storm. A rejected one is taken apart, because
+one bad item must not fail its neighbours.
 """
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
-from headgate.core.errors import Draining, HeadgateError, RequestRejected
+from headgate.core.errors import CheckBroken, Draining, HeadgateError, RequestRejected
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.messages import Answer, Reply, Request
 from headgate.core.ports.provider import ItemAnswer
-from headgate.dispatch.call import Call
+from headgate.dispatch.call import Call, Setback
 from headgate.dispatch.dispatcher import deadline_passed
 from headgate.dispatch.requests import Requests
 from headgate.dispatch.router import ResponseRouter
 from headgate.dispatch.routes import Gather
-from headgate.dispatch.setback import Setback
 from headgate.dispatch.upstream import Failed, Upstream
-from headgate.dispatch.work import Check, Complete, CompleteMany
+from headgate.dispatch.work import Check, Complete, CompleteMany, flaw_of
 
 _UNANSWERED = Failure(
     kind=FailureKind.TRANSIENT, message="the provider left this item out of its answer", code="item_missing"
@@ -44,10 +42,11 @@ class _Item:
 class _Batch:
     """One call for several askers; it stops when the last of them has left."""
 
-    __slots__ = ("items", "task")
+    __slots__ = ("asked", "items", "task")
 
     def __init__(self, items: list[_Item]) -> None:
         self.items = {item.request.id: item for item in items}
+        self.asked = frozenset(self.items)
         self.task: asyncio.Task[None] | None = None
         for item in items:
             item.batch = self
@@ -59,7 +58,7 @@ class _Batch:
 
 
 class Gatherer:
-    """Collects requests of one model, lane and tenant until the batch is full or old enough."""
+    """Collects requests of one model, lane, tenant and retry policy until the batch is full or old enough."""
 
     def __init__(self, requests: Requests, router: ResponseRouter, gather: Gather) -> None:
         self._requests = requests
@@ -83,15 +82,20 @@ class Gatherer:
         self._asking.add(item)
         try:
             self._join(item)
-            return await self._in_time(item, future)
+            reply = await self._in_time(item, future)
         except asyncio.CancelledError:
             self._requests.cancelled(request)
+            raise
+        except HeadgateError as error:
+            self._requests.failed(request, call, error)
             raise
         finally:
             self._asking.discard(item)
             self._leave(item)
             if future.done() and not future.cancelled():
                 future.exception()  # Seen, also when the asker was cancelled at the same instant.
+        self._requests.answered(request, call, reply)
+        return reply
 
     async def _in_time(self, item: _Item, future: asyncio.Future[Reply]) -> Reply:
         scope = asyncio.timeout_at(item.call.deadline)
@@ -101,9 +105,7 @@ class Gatherer:
         except TimeoutError as error:
             if isinstance(error, HeadgateError) or not scope.expired():
                 raise
-            late = deadline_passed(item.call, self._dispatcher.clock.now())
-            self._requests.failed(item.request, item.call, late)
-            raise late from None
+            raise deadline_passed(item.call, self._dispatcher.clock.now()) from None
 
     async def aclose(self) -> None:
         """Stop all batches; whoever still asks is told."""
@@ -121,10 +123,13 @@ class Gatherer:
         self._open[item.request.id] = item
         if len(self._open) >= self._gather.size:
             self._close_batch()
-        elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(
-                self._gather.wait_ms / 1000, self._close_batch
-            )
+            return
+        now = self._dispatcher.clock.now()
+        # Whoever is in a hurry takes the others along early.
+        closes_at = now + min(self._gather.wait_ms / 1000, (item.call.deadline - now) / 2)
+        if self._timer is None or closes_at < self._timer.when():
+            self._stop_timer()
+            self._timer = asyncio.get_running_loop().call_at(closes_at, self._close_batch)
 
     def _leave(self, item: _Item) -> None:
         """The asker is gone: so is its request, and the call once nobody else needs it."""
@@ -157,40 +162,40 @@ class Gatherer:
     async def _send(self, batch: _Batch) -> None:
         items = list(batch.items.values())
         call = _together(items)
+        work = CompleteMany([item.request for item in items])
         try:
-            served = await self._requests.run(
-                call, CompleteMany([item.request for item in items]), insist=True
-            )
-        except RequestRejected as error:
-            self._take_apart(batch, error)
-            return
+            served = await self._requests.run(call, work, insist=True)
         except HeadgateError as error:
-            for item in list(batch.items.values()):
-                self._fail(item, error)
+            self._share_story(batch, call)
+            self._failed_whole(batch, error)
             return
         served.release()
-        self._route(batch, call, served.result, served.upstream)
+        self._share_story(batch, call)
+        self._route(batch, served.result, served.upstream)
 
-    def _take_apart(self, batch: _Batch, error: HeadgateError) -> None:
-        """The provider rejected the whole call: ask for each item alone to find the bad one."""
+    def _share_story(self, batch: _Batch, call: Call) -> None:
+        """What the call went through, each of its items went through."""
+        for item in batch.items.values():
+            item.call.attempts, item.call.queue_s = call.attempts, call.queue_s
+            item.call.tries, item.call.finished = dict(call.tries), dict(call.finished)
+
+    def _failed_whole(self, batch: _Batch, error: HeadgateError) -> None:
+        """A rejected call is taken apart to find the bad item; any other failure is everybody's."""
         items = list(batch.items.values())
-        if len(items) == 1:
-            self._fail(items[0], error)
-            return
         for item in items:
-            item.task = self._start(self._take_alone(item), "headgate micro-batch item")
+            if isinstance(error, RequestRejected) and len(items) > 1:
+                item.call.tries, item.call.finished = {}, {}
+                self._start_alone(item)
+            else:
+                self._fail(item, error)
 
-    async def _take_alone(self, item: _Item) -> None:
-        await self._alone(item)
-
-    def _route(self, batch: _Batch, call: Call, answers: Sequence[ItemAnswer], upstream: Upstream) -> None:
+    def _route(self, batch: _Batch, answers: Sequence[ItemAnswer], upstream: Upstream) -> None:
         for answer in answers:
             item = batch.items.pop(answer.request_id, None)
-            if item is None:
+            if item is not None:
+                self._judge(item, answer.outcome, upstream)
+            elif answer.request_id not in batch.asked:
                 self._router.stray(answer.request_id)
-                continue
-            item.call.attempts, item.call.queue_s = call.attempts, call.queue_s
-            self._judge(item, answer.outcome, upstream)
         for item in list(batch.items.values()):
             self._again(item, _UNANSWERED, upstream)
         batch.items.clear()
@@ -198,52 +203,61 @@ class Gatherer:
     def _judge(self, item: _Item, outcome: Answer | Failure, upstream: Upstream) -> None:
         if isinstance(outcome, Failure):
             self._again(item, outcome, upstream)
-        elif (flaw := Complete(item.request, item.check).flaw(outcome)) is not None:
-            self._again(item, Failure(kind=FailureKind.INVALID_OUTPUT, message=flaw), upstream)
+            return
+        try:
+            flaw = flaw_of(outcome, item.check)
+        except CheckBroken as error:
+            self._fail(item, error)
+            return
+        if flaw is None:
+            self._answer(item, outcome, upstream)
         else:
-            self._router.resolve(self._requests.answered(item.request, item.call, outcome, upstream.name))
+            self._again(item, Failure(kind=FailureKind.INVALID_OUTPUT, message=flaw), upstream)
 
     # ---- Items that went wrong --------------------------------------------------------------------
 
     def _again(self, item: _Item, failure: Failure, upstream: Upstream) -> None:
-        """One item failed in a call that went well: it is retried alone, or given up alone."""
+        """One item failed in a call that went well: it goes on alone, here or on the next upstream."""
         failed = Failed(failure)
-        decision = self._dispatcher.decide(item.call, upstream, failed, item.call.attempts, last=True)
-        if isinstance(decision, Setback):
+        number = item.call.tries.get(upstream.name, 1)
+        others = [
+            other
+            for other in self._dispatcher.routes.find(item.request.model).upstreams
+            if other is not upstream and other.name not in item.call.finished
+        ]
+        decision = self._dispatcher.decide(item.call, upstream, failed, number, last=not others)
+        if not isinstance(decision, Setback):
+            wait_s, item.call.prepaid = decision
+            self._dispatcher.announce(item.call, upstream, failed, number, wait_s)
+            self._start_alone(item, wait_s, upstream)
+        elif decision.moves_on and others:
+            item.call.finished[upstream.name] = decision
+            self._start_alone(item)
+        else:
             self._fail(item, decision.error)
-            return
-        wait_s, cost = decision
-        self._dispatcher.announce(item.call, upstream, failed, item.call.attempts, wait_s)
-        policy = item.call.policy or upstream.policy
-        item.call.policy = replace(policy, max_attempts=policy.max_attempts - item.call.attempts)
-        item.task = self._start(self._retry(item, wait_s, cost, upstream), "headgate micro-batch item")
 
-    async def _retry(self, item: _Item, wait_s: float, cost: float, upstream: Upstream) -> None:
-        """A retry that succeeds, or that its asker cancels, is given its cost back."""
-        paid = True
+    def _start_alone(self, item: _Item, wait_s: float = 0.0, upstream: Upstream | None = None) -> None:
+        item.task = self._start(self._alone(item, wait_s, upstream), "headgate micro-batch item")
+
+    async def _alone(self, item: _Item, wait_s: float, paid_to: Upstream | None) -> None:
         try:
             if wait_s > 0:
                 await self._dispatcher.clock.sleep(wait_s)
-            paid = not await self._alone(item)
-        finally:
-            if paid:
-                upstream.budget.give_back(cost)
-
-    async def _alone(self, item: _Item) -> bool:
-        """Ask for one item by itself; True when that failed."""
-        try:
             served = await self._requests.run(item.call, Complete(item.request, item.check), insist=True)
         except HeadgateError as error:
             self._fail(item, error)
-            return True
+            return
+        finally:
+            if paid_to is not None:
+                paid_to.budget.give_back(item.call.prepaid)  # Left over only when the retry was never sent.
+                item.call.prepaid = 0.0
         served.release()
-        self._router.resolve(
-            self._requests.answered(item.request, item.call, served.result, served.upstream.name)
-        )
-        return False
+        self._answer(item, served.result, served.upstream)
+
+    def _answer(self, item: _Item, answer: Answer, upstream: Upstream) -> None:
+        self._router.resolve(self._requests.reply(item.request, item.call, answer, upstream.name))
 
     def _fail(self, item: _Item, error: HeadgateError) -> None:
-        self._requests.failed(item.request, item.call, error)
         self._router.resolve_error(item.request.id, error)
 
 

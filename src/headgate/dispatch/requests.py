@@ -1,4 +1,4 @@
-"""Whole requests: from a request to its reply, with the one event that says how it ended."""
+"""Whole requests: from a request to its reply, and the one event that says how it ended."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -16,13 +16,16 @@ T = TypeVar("T")
 
 
 class Requests:
-    """Completes single requests and tells the listeners about every end."""
+    """Completes single requests, knows which are in flight, and tells the listeners about every end."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self.dispatcher = dispatcher
         self._clock = dispatcher.clock
         self._in_flight: set[str] = set()
+        self._all_landed = asyncio.Event()
         self._closings: set[asyncio.Task[None]] = set()
+
+    # ---- Ids in flight ----------------------------------------------------------------------------
 
     def take_off(self, request: Request) -> None:
         """An id names one request at a time."""
@@ -35,6 +38,26 @@ class Requests:
 
     def land(self, request: Request) -> None:
         self._in_flight.discard(request.id)
+        if not self._in_flight:
+            self._all_landed.set()
+
+    async def landed(self, within_s: float) -> None:
+        """Wait until nothing is in flight, but no longer than this."""
+        if self._in_flight:
+            self._all_landed.clear()
+            try:
+                async with asyncio.timeout(within_s):
+                    await self._all_landed.wait()
+            except TimeoutError:
+                return
+
+    def finish_later(self, closing: Coroutine[Any, Any, None]) -> None:
+        """Run what a dropped stream left to do; a task that nobody refers to may be collected half-way."""
+        task = asyncio.get_running_loop().create_task(closing, name="headgate stream closing")
+        self._closings.add(task)
+        task.add_done_callback(self._closings.discard)
+
+    # ---- One request --------------------------------------------------------------------------------
 
     def call(self, request: Request, *, deadline_s: float | None, policy: RetryPolicy | None = None) -> Call:
         """The request's envelope; its deadline is the model's `total_s` or the caller's, whichever is sooner."""
@@ -42,12 +65,6 @@ class Requests:
         now = self._clock.now()
         patience_s = total_s if deadline_s is None else min(deadline_s, total_s)
         return Call.of(request, started_at=now, deadline=now + patience_s, policy=policy)
-
-    def finish_later(self, closing: Coroutine[Any, Any, None]) -> None:
-        """Run what a dropped stream left to do; a task that nobody refers to may be collected half-way."""
-        task = asyncio.get_running_loop().create_task(closing, name="headgate stream closing")
-        self._closings.add(task)
-        task.add_done_callback(self._closings.discard)
 
     async def run(self, call: Call, work: Work[T], *, insist: bool = False) -> Served[T]:
         """Dispatch a call. One that insists stands outside a full queue until there is room or no time left."""
@@ -62,8 +79,9 @@ class Requests:
     async def complete(
         self, request: Request, call: Call, check: Check | None = None, *, insist: bool = False
     ) -> Reply:
+        first_token_s = self.dispatcher.routes.find(request.model).timeouts.first_token_s
         try:
-            served = await self.run(call, Complete(request, check), insist=insist)
+            served = await self.run(call, Complete(request, check, first_token_s), insist=insist)
         except asyncio.CancelledError:
             self.cancelled(request)
             raise
@@ -71,11 +89,12 @@ class Requests:
             self.failed(request, call, error)
             raise
         served.release()
-        return self.answered(request, call, served.result, served.upstream.name)
+        reply = self.reply(request, call, served.result, served.upstream.name)
+        self.answered(request, call, reply)
+        return reply
 
-    def answered(self, request: Request, call: Call, answer: Answer, upstream: str) -> Reply:
-        usage = answer.usage or estimate_usage(request, answer.content or "")
-        reply = Reply(
+    def reply(self, request: Request, call: Call, answer: Answer, upstream: str) -> Reply:
+        return Reply(
             request_id=request.id,
             model=request.model,
             upstream=upstream,
@@ -83,13 +102,16 @@ class Requests:
             tool_calls=answer.tool_calls,
             refusal=answer.refusal,
             finish_reason=answer.finish_reason,
-            usage=usage,
+            usage=answer.usage or estimate_usage(request, answer.content or ""),
             attempts=call.attempts,
             latency_ms=(self._clock.now() - call.started_at) * 1000,
             queue_ms=call.queue_s * 1000,
         )
-        self.ended(request, call, upstream=upstream, usage=usage)
-        return reply
+
+    # ---- How it ended -------------------------------------------------------------------------------
+
+    def answered(self, request: Request, call: Call, reply: Reply) -> None:
+        self.ended(request, call, upstream=reply.upstream, usage=reply.usage)
 
     def failed(self, request: Request, call: Call, error: HeadgateError) -> None:
         detail = error.failure.error if isinstance(error, CallFailed) else error.code

@@ -62,9 +62,16 @@ BuildRoute = Callable[[str], Route]
 class Routes:
     """Models by name. Members of a family are built when first asked for, and the idlest make room."""
 
-    def __init__(self, routes: Iterable[Route], families: Mapping[str, BuildRoute] | None = None) -> None:
+    def __init__(
+        self,
+        routes: Iterable[Route],
+        families: Mapping[str, BuildRoute] | None = None,
+        asides: Mapping[str, Callable[[], Route]] | None = None,
+    ) -> None:
         self._routes = {route.model: route for route in routes}
         self._families = {name.removesuffix("*"): build for name, build in (families or {}).items()}
+        self._asides = dict(asides or {})
+        """Models that are built when first asked for."""
         self._members: OrderedDict[str, Route] = OrderedDict()
         self._closed = False
 
@@ -74,6 +81,8 @@ class Routes:
         if (route := self._members.get(model)) is not None:
             self._members.move_to_end(model)
             return route
+        if (build_aside := self._asides.get(model)) is not None:
+            return self._join(model, build_aside())
         for prefix, build in self._families.items():
             if model.startswith(prefix) and model != prefix:
                 return self._join(model, build(model))
@@ -84,7 +93,7 @@ class Routes:
 
     def names(self) -> list[str]:
         """The configured models, families with their star."""
-        return [*self._routes, *(f"{prefix}*" for prefix in self._families)]
+        return [*self._routes, *self._asides, *(f"{prefix}*" for prefix in self._families)]
 
     def close(self) -> None:
         """No new callers at any gate, and those who wait leave."""
@@ -103,7 +112,7 @@ class Routes:
         for name, route in list(self._members.items()):
             if len(self._members) <= MOST_FAMILY_MEMBERS:
                 return
-            if all(not upstream.load for upstream in route.upstreams):
+            if not any(upstream.visitors or upstream.load for upstream in route.upstreams):
                 del self._members[name]
 
     def _unknown(self, model: str) -> str:

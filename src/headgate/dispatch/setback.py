@@ -1,7 +1,5 @@
 """Why an upstream could not serve a call, and what the caller is told if no other can."""
 
-from dataclasses import dataclass
-
 from headgate.core.errors import (
     CallFailed,
     DeadlineExceeded,
@@ -16,6 +14,7 @@ from headgate.core.errors import (
     UpstreamUnavailable,
 )
 from headgate.core.failures import Failure, FailureKind
+from headgate.dispatch.call import Setback
 from headgate.dispatch.upstream import Failed
 
 _ERRORS: dict[FailureKind, type[CallFailed]] = {
@@ -30,15 +29,6 @@ _ADVICE: dict[FailureKind, str] = {
     FailureKind.MISCONFIGURED: "check this upstream's key, model name and permissions",
     FailureKind.BROKEN: "an unexpected error; see the cause",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Setback:
-    """One upstream's no. `moves_on` when the model's next upstream may be tried."""
-
-    error: HeadgateError
-    moves_on: bool = True
-    reason: str = ""
 
 
 def from_refusal(error: HeadgateError, *, spill: bool) -> Setback:
@@ -67,7 +57,7 @@ def _error(failure: Failure, upstream: str, attempts: int, why: str, *, expired:
     detail = f": {failure.message}" if failure.message else ""
     if failure.kind is FailureKind.THROTTLED:
         return UpstreamThrottled(
-            f"{what}; {why}{detail}", retry_after_s=max(1.0, failure.retry_after_s or 0.0)
+            f"{what}; {why}{detail}", retry_after_s=max(1.0, failure.retry_after_s or 0.0), attempts=attempts
         )
     if expired:
         return DeadlineExceeded(f"{what}; {why}{detail}")

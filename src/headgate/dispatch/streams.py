@@ -1,15 +1,16 @@
 """A reply as it is being written. Until its first content it could be retried; from then on it is one stream."""
 
 import asyncio
+import weakref
 from types import TracebackType
 from typing import Self
 
-from headgate.core.errors import HeadgateError, StreamCut
-from headgate.core.failures import Failure
+from headgate.core.errors import DeadlineExceeded, HeadgateError, InvalidRequest, StreamCut
+from headgate.core.failures import Failure, FailureKind
 from headgate.core.foreign import classify
 from headgate.core.messages import Chunk, Request, Usage, estimate_usage
 from headgate.dispatch.call import Call
-from headgate.dispatch.dispatcher import Served
+from headgate.dispatch.dispatcher import Served, deadline_passed
 from headgate.dispatch.requests import Requests
 from headgate.dispatch.work import Opened, OpenStream, close_stream, next_chunk
 
@@ -17,7 +18,8 @@ from headgate.dispatch.work import Opened, OpenStream, close_stream, next_chunk
 class ReplyStream:
     """Chunks of one reply. Leave it through `async with`, or read it to its end: both free its slot.
 
-    Nothing is sent before the first `async with` or the first chunk is asked for.
+    Nothing is sent before the first `async with` or the first chunk is asked for. It has one reader at a
+    time, and its deadline holds also while nobody reads.
     """
 
     def __init__(self, requests: Requests, request: Request, call: Call) -> None:
@@ -26,7 +28,11 @@ class ReplyStream:
         self._call = call
         self._served: Served[Opened] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._flying = False
+        self._reading = False
         self._over = False
+        self._late: DeadlineExceeded | None = None
         self._chars = 0
         self._usage: Usage | None = None
 
@@ -65,6 +71,61 @@ class ReplyStream:
         return self
 
     async def __anext__(self) -> Chunk:
+        if self._reading:
+            raise InvalidRequest("this stream is being read already; a stream has one reader")
+        self._reading = True
+        try:
+            return await self._next()
+        finally:
+            self._reading = False
+
+    async def aclose(self) -> None:
+        """Stop reading: the provider's call is cancelled and the slot is free. Safe to call again."""
+        if self._reading:
+            raise InvalidRequest("this stream is being read; cancel its reader instead")
+        if not self._over:
+            self._end()
+            await self._abandon()
+
+    def __del__(self) -> None:
+        # A stream dropped half-read must not keep its slot. Garbage is collected in any thread, so the
+        # closing is handed to the loop that reads the stream.
+        if self._over or self._served is None or self._loop is None or self._loop.is_closed():
+            return
+        closing = _abandon(self._requests, self._request, self._call, self._served)
+        self._loop.call_soon_threadsafe(self._requests.finish_later, closing)
+        self._loop.call_soon_threadsafe(self._requests.land, self._request)
+
+    # ---- Opening and reading ------------------------------------------------------------------------
+
+    async def _open(self) -> Served[Opened]:
+        if self._served is not None:
+            return self._served
+        self._requests.take_off(self._request)
+        self._flying = True
+        first_token_s = self._requests.dispatcher.routes.find(self._call.model).timeouts.stream_first_token_s
+        try:
+            served = await self._requests.dispatcher.run(self._call, OpenStream(self._request, first_token_s))
+        except asyncio.CancelledError:
+            self._end()
+            self._requests.cancelled(self._request)
+            raise
+        except HeadgateError as error:
+            self._end()
+            self._requests.failed(self._request, self._call, error)
+            raise
+        self._served = served
+        if self._over:
+            await self._abandon()
+            raise InvalidRequest("this stream was closed while it opened")
+        served.ticket.streaming = True
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_at(self._call.deadline, _on_deadline, weakref.ref(self))
+        return served
+
+    async def _next(self) -> Chunk:
+        if self._late is not None:
+            raise self._late
         if self._over:
             raise StopAsyncIteration
         served = await self._open()
@@ -76,45 +137,13 @@ class ReplyStream:
             self._finished(served)
             raise
         except asyncio.CancelledError:
-            await self.aclose()
+            self._end()
+            await self._abandon()
             raise
         except Exception as error:
+            if self._now() >= self._call.deadline:
+                raise await self._expired() from error
             raise await self._cut(served, error) from error
-
-    async def aclose(self) -> None:
-        """Stop reading: the provider's call is cancelled and the slot is free. Safe to call again."""
-        if self._over:
-            return
-        self._over = True
-        await _abandon(self._requests, self._request, self._served)
-
-    def __del__(self) -> None:
-        # A stream dropped half-read must not keep its slot. Garbage is collected in any thread, so the
-        # closing is handed to the loop that reads the stream.
-        if self._over or self._served is None or self._loop is None or self._loop.is_closed():
-            return
-        closing = _abandon(self._requests, self._request, self._served)
-        self._loop.call_soon_threadsafe(self._requests.finish_later, closing)
-
-    async def _open(self) -> Served[Opened]:
-        if self._served is not None:
-            return self._served
-        self._requests.take_off(self._request)
-        first_token_s = self._requests.dispatcher.routes.find(self._call.model).timeouts.first_token_s
-        try:
-            served = await self._requests.dispatcher.run(self._call, OpenStream(self._request, first_token_s))
-        except asyncio.CancelledError:
-            self._end()
-            self._requests.cancelled(self._request)
-            raise
-        except HeadgateError as error:
-            self._end()
-            self._requests.failed(self._request, self._call, error)
-            raise
-        served.ticket.streaming = True
-        self._served = served
-        self._loop = asyncio.get_running_loop()
-        return served
 
     def _patience_s(self, served: Served[Opened]) -> float:
         return min(served.upstream.timeouts.idle_s, max(0.0, self._call.deadline - self._now()))
@@ -125,10 +154,12 @@ class ReplyStream:
             self._usage = chunk.usage
         return chunk
 
+    # ---- Ends ---------------------------------------------------------------------------------------
+
     def _finished(self, served: Served[Opened]) -> None:
         self._end()
         served.upstream.settle(served.ticket, self._usage)
-        self._attempt_ended(served, None)
+        served.upstream.ended(served.ticket, self._call, served.number, None, self._usage)
         served.release()
         self._usage = self._usage or estimate_usage(self._request, " " * self._chars)
         self._requests.ended(self._request, self._call, upstream=served.upstream.name, usage=self._usage)
@@ -136,12 +167,12 @@ class ReplyStream:
     async def _cut(self, served: Served[Opened], error: Exception) -> StreamCut:
         """The stream broke after content was handed out: nothing can be retried, everything is noted."""
         self._end()
-        failure: Failure = classify(error, now=self._requests.dispatcher.clock.utc())
+        failure = classify(error, now=self._requests.dispatcher.clock.utc())
         try:
             await close_stream(served.result.chunks)
         finally:
             served.upstream.free_tokens(served.ticket)
-            self._attempt_ended(served, failure)
+            served.upstream.ended(served.ticket, self._call, served.number, failure, self._usage)
             served.release()
         cut = StreamCut(
             f"{served.upstream.name}: the stream broke after {self._chars} characters: "
@@ -152,27 +183,60 @@ class ReplyStream:
         self._requests.failed(self._request, self._call, cut)
         return cut
 
-    def _attempt_ended(self, served: Served[Opened], failure: Failure | None) -> None:
-        served.upstream.ended(
-            served.ticket, self._call, self._call.attempts, served.ticket.granted_at, failure, self._usage
-        )
+    async def _expired(self) -> DeadlineExceeded:
+        """The caller's time is up in mid-stream, which speaks neither for nor against the upstream."""
+        self._end()
+        self._late = deadline_passed(self._call, self._now())
+        await self._abandon(self._late)
+        return self._late
+
+    async def _abandon(self, late: DeadlineExceeded | None = None) -> None:
+        await _abandon(self._requests, self._request, self._call, self._served, late)
 
     def _end(self) -> None:
         self._over = True
-        self._requests.land(self._request)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._flying:
+            self._flying = False
+            self._requests.land(self._request)
+
+    def on_deadline(self) -> None:
+        """Nobody reads, and the time is up: the slot goes back, the reader hears of it when it returns."""
+        if not (self._over or self._reading):
+            self._end()
+            self._late = deadline_passed(self._call, self._now())
+            self._requests.finish_later(self._abandon(self._late))
 
     def _now(self) -> float:
         return self._requests.dispatcher.clock.now()
 
 
-async def _abandon(requests: Requests, request: Request, served: Served[Opened] | None) -> None:
-    """The reader left: stop the provider, free what was held, and call it cancelled."""
-    requests.land(request)
+def _on_deadline(stream: "weakref.ref[ReplyStream]") -> None:
+    """A timer that keeps no stream alive."""
+    if (living := stream()) is not None:
+        living.on_deadline()
+
+
+async def _abandon(
+    requests: Requests,
+    request: Request,
+    call: Call,
+    served: Served[Opened] | None,
+    late: DeadlineExceeded | None = None,
+) -> None:
+    """The reader left or its time is up: stop the provider and free what was held."""
     if served is None:
         return
     try:
         await close_stream(served.result.chunks)
     finally:
-        served.upstream.free_tokens(served.ticket)
+        ticket, upstream = served.ticket, served.upstream
+        kind = FailureKind.CANCELLED if late is None else FailureKind.EXPIRED
+        upstream.free_tokens(ticket)
+        upstream.tell_attempt(call, served.number, ticket.attempt_at, Failure(kind=kind), None)
         served.release()
-        requests.cancelled(request)
+        if late is None:
+            requests.cancelled(request)
+        else:
+            requests.failed(request, call, late)

@@ -59,6 +59,8 @@ class Upstream:
         self.timeouts = timeouts
         self.budget = budget
         self.spill = spill
+        self.visitors = 0
+        """Calls that are with this upstream in any way, asleep between attempts included."""
         self._clock = clock
         self._emit = emit
         self._health = gate.admission.health
@@ -78,30 +80,38 @@ class Upstream:
 
     async def attempt(self, ticket: Ticket, call: Call, work: Work[T], number: int) -> T | Failed:
         """Call the provider once and note everything that follows from how it went."""
-        started_at = self._clock.now()
+        ticket.attempt_at = started_at = self._clock.now()
         call.attempts += 1
         try:
             with self.gate.preemptible(ticket):
                 result = await work.call(self.provider)
-            flaw = work.flaw(result)
         except (asyncio.CancelledError, Preempted) as stop:
             self.free_tokens(ticket)
-            self._tell_attempt(call, number, started_at, self._stopped(call, stop), None)
+            self.tell_attempt(call, number, started_at, self._stopped(call, stop), None)
+            if isinstance(stop, Preempted):
+                self._emit(events.HolderPreempted(upstream=self.name, request_ids=call.request_ids))
             raise
         except Exception as error:  # noqa: BLE001 - the seam where every foreign error gets its class
             failure = self._health.read(classify(error, now=self._clock.utc()))
             self.free_tokens(ticket)
-            self.ended(ticket, call, number, started_at, failure, None)
+            self.ended(ticket, call, number, failure, None)
             return Failed(failure, error)
         usage = work.usage(result)
         self.settle(ticket, usage)
-        if flaw is not None:
-            failure = Failure(kind=FailureKind.INVALID_OUTPUT, message=flaw)
-            self.ended(ticket, call, number, started_at, failure, usage)
-            return Failed(failure)
-        if not work.stays_open:
-            self.ended(ticket, call, number, started_at, None, usage)
-        return result
+        return self._judged(ticket, call, work, number, result, usage)
+
+    def _judged(
+        self, ticket: Ticket, call: Call, work: Work[T], number: int, result: T, usage: Usage | None
+    ) -> T | Failed:
+        """The provider did its part; whether its answer is any good is another question."""
+        failure = None
+        try:
+            if (flaw := work.flaw(result)) is not None:
+                failure = Failure(kind=FailureKind.INVALID_OUTPUT, message=flaw)
+        finally:
+            if failure is not None or not work.stays_open:
+                self.ended(ticket, call, number, failure, usage)
+        return result if failure is None else Failed(failure)
 
     def settle(self, ticket: Ticket, usage: Usage | None) -> None:
         """The provider has counted its tokens; an unknown count leaves the estimate standing."""
@@ -122,30 +132,21 @@ class Upstream:
                 events.GatePaused(upstream=self.name, pause_s=max(0.0, pause.until - self._clock.now()))
             )
 
-    def _note(self, ticket: Ticket, failure: Failure | None, started_at: float) -> None:
-        now = self._clock.now()
+    def ended(
+        self, ticket: Ticket, call: Call, number: int, failure: Failure | None, usage: Usage | None
+    ) -> None:
+        """An attempt is over: tell health, the adaptive limit and the listeners."""
+        started_at, now = ticket.attempt_at, self._clock.now()
         probe, ticket.probe = ticket.probe, False
         for change in self._health.record(failure, probe=probe, now=now):
             self._tell(change, failure)
         if failure is None:
-            self.gate.admission.pause.call_succeeded()
+            self.gate.admission.pause.call_succeeded(started_at)
         if self._adaptive is not None:
             self._adapt(self._adaptive, failure, started_at, now)
+        self.tell_attempt(call, number, started_at, failure, usage)
 
-    def ended(
-        self,
-        ticket: Ticket,
-        call: Call,
-        number: int,
-        started_at: float,
-        failure: Failure | None,
-        usage: Usage | None,
-    ) -> None:
-        """An attempt is over: tell health, the adaptive limit and the listeners."""
-        self._note(ticket, failure, started_at)
-        self._tell_attempt(call, number, started_at, failure, usage)
-
-    def _tell_attempt(
+    def tell_attempt(
         self, call: Call, number: int, started_at: float, failure: Failure | None, usage: Usage | None
     ) -> None:
         self._emit(
@@ -155,7 +156,7 @@ class Upstream:
                 upstream=self.name,
                 attempt=number,
                 duration_ms=(self._clock.now() - started_at) * 1000,
-                failure=failure,
+                failure=None if failure is None else failure.without_text(),
                 usage=usage,
             )
         )
@@ -173,7 +174,13 @@ class Upstream:
         if change in {Change.OPENED, Change.CLOSED}:
             self._emit(events.BreakerChanged(upstream=self.name, state=str(change), retry_in_s=retry_in_s))
         else:
-            self._emit(events.UpstreamHeld(upstream=self.name, held=change is Change.HELD, failure=failure))
+            self._emit(
+                events.UpstreamHeld(
+                    upstream=self.name,
+                    held=change is Change.HELD,
+                    failure=None if failure is None else failure.without_text(),
+                )
+            )
         if block is not None:
             door = Door.UNHEALTHY if change is Change.OPENED else Door.MISCONFIGURED
             self.gate.evict(Refusal(door, retry_in_s))

@@ -1,12 +1,12 @@
 """What an attempt does at the provider, and whether its result is any good."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
 
-from headgate.core.errors import ProviderFailure
+from headgate.core.errors import CheckBroken, ProviderFailure
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.messages import Answer, Chunk, Request, Usage, estimate_usage
 from headgate.core.ports.provider import ItemAnswer, Provider
@@ -35,28 +35,50 @@ class Complete:
     """One request, one whole answer."""
 
     stays_open = False
-    __slots__ = ("_check", "_request")
+    __slots__ = ("_check", "_first_token_s", "_request")
 
-    def __init__(self, request: Request, check: Check | None = None) -> None:
+    def __init__(
+        self, request: Request, check: Check | None = None, first_token_s: float | None = None
+    ) -> None:
         self._request = request
         self._check = check
+        self._first_token_s = first_token_s
 
     async def call(self, provider: Provider) -> Answer:
-        return await provider.complete(self._request)
+        if self._first_token_s is None:
+            return await provider.complete(self._request)
+        scope = asyncio.timeout(self._first_token_s)
+        try:
+            async with scope:
+                return await provider.complete(self._request)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            raise _timed_out(f"no answer within first_token_s ({self._first_token_s:g} s)") from None
 
     def flaw(self, result: Answer) -> str | None:
-        if result.blank:
-            return "the answer is blank"
-        if self._check is None:
-            return None
-        try:
-            verdict = self._check(result)
-        except (ValueError, msgspec.MsgspecError) as error:
-            return str(error) or type(error).__name__
-        return "the check returned False" if verdict is False else None
+        return flaw_of(result, self._check)
 
     def usage(self, result: Answer) -> Usage:
         return result.usage or estimate_usage(self._request, result.content or "")
+
+
+def flaw_of(answer: Answer, check: Check | None) -> str | None:
+    """Why an answer cannot be used; a check that breaks raises `CheckBroken`, which blames nobody else."""
+    if answer.blank:
+        return "the answer is blank"
+    if check is None:
+        return None
+    try:
+        verdict = check(answer)
+    except (ValueError, msgspec.MsgspecError) as error:
+        return str(error) or type(error).__name__
+    except Exception as error:
+        raise CheckBroken(f"the check raised {type(error).__name__}: {error}") from error
+    if isinstance(verdict, Coroutine):
+        verdict.close()
+        raise CheckBroken("the check is async; a check must answer at once")
+    return "the check returned False" if verdict is False else None
 
 
 class CompleteMany:
@@ -69,7 +91,13 @@ class CompleteMany:
         self._requests = requests
 
     async def call(self, provider: Provider) -> Sequence[ItemAnswer]:
-        return await provider.complete_many(self._requests)
+        items = await provider.complete_many(self._requests)
+        failures = [item.outcome for item in items if isinstance(item.outcome, Failure)]
+        kinds = {failure.kind for failure in failures}
+        # When all fail alike it is the call that failed: one retry, one fallback, one mark against the upstream.
+        if len(failures) == len(self._requests) and len(kinds) == 1 and FailureKind.REJECTED not in kinds:
+            raise ProviderFailure(failures[0])
+        return items
 
     def flaw(self, result: Sequence[ItemAnswer]) -> str | None:  # noqa: ARG002 - the protocol's shape
         return None

@@ -1,7 +1,7 @@
 """One YAML file and the environment, read strictly: every mistake is reported, all of them together."""
 
 from headgate.settings.loading import load
-from headgate.settings.options import OptionsCheck
+from headgate.settings.reader import OptionsCheck
 from headgate.settings.records import ModelSettings, Settings, UpstreamSettings
 
 __all__ = ["ModelSettings", "OptionsCheck", "Settings", "UpstreamSettings", "load"]

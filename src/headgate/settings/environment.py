@@ -1,7 +1,8 @@
-"""Overrides from the environment: `HEADGATE__MODELS__SUMMARY__RETRY__MAX_ATTEMPTS=5` goes over the file.
+"""What the environment brings: overrides of whole values, and variables inside of texts.
 
-A part of a name matches a key whatever its case, with `_` for every character that is no letter or digit.
-Names with a single underscore (`HEADGATE_URL`) are no overrides.
+`HEADGATE__MODELS__SUMMARY__RETRY__MAX_ATTEMPTS=5` goes over the file. A part of a name matches a key whatever its
+case, with `_` for every character that is no letter or digit. Names with a single underscore (`HEADGATE_URL`)
+are no overrides. `${NAME}` in a text is filled in; `$${` stands for the characters `${`.
 """
 
 import re
@@ -10,11 +11,11 @@ from typing import Any, Final
 
 from headgate.settings.findings import Findings
 from headgate.settings.places import TOP, Place, written
-from headgate.settings.scalars import meaning
-from headgate.settings.strict_yaml import Unreadable, read_yaml
+from headgate.settings.yaml_text import Filled, Unreadable, meaning, read_yaml
 
 PREFIX: Final = "HEADGATE__"
 _SEPARATOR: Final = "__"
+_SPOT: Final = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}|\$\{")
 
 
 class _Astray(Exception):
@@ -103,3 +104,43 @@ def _new_key(part: str) -> str:
 
 def _as_part(key: str) -> str:
     return re.sub(r"[^A-Za-z0-9]", "_", key).upper()
+
+
+def fill(tree: Any, env: Mapping[str, str], findings: Findings, place: Place = TOP) -> Any:
+    """The tree with its variables filled in. What a variable has set as a whole is taken as it is."""
+    if place in findings.variables:
+        return tree
+    match tree:
+        case dict():
+            return {key: fill(value, env, findings, (*place, key)) for key, value in tree.items()}
+        case list():
+            return [fill(value, env, findings, (*place, index)) for index, value in enumerate(tree)]
+        case str() if "${" in tree:
+            return _filled(tree, env, findings, place)
+        case _:
+            return tree
+
+
+def _filled(text: str, env: Mapping[str, str], findings: Findings, place: Place) -> str:
+    used: list[str] = []
+    mistakes: list[str] = []
+
+    def stand_in(spot: re.Match[str]) -> str:
+        name = spot["name"]
+        if spot.group() == "$${":
+            return "${"
+        if name is None:
+            mistakes.append("holds a ${ without a variable's name; write $${ for the characters ${")
+        elif name not in env:
+            mistakes.append(f"the environment variable {name} is not set")
+        else:
+            used.append(env[name])
+            return env[name]
+        return spot.group()
+
+    result = _SPOT.sub(stand_in, text)
+    if mistakes:
+        findings.reject(place, *mistakes)
+    for secret in (*used, result, meaning(result.strip())) if used else ():
+        findings.secrets.add(place, secret)
+    return Filled(result) if used else result

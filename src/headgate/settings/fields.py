@@ -17,7 +17,7 @@ from headgate.core.spelling import did_you_mean, unknown_key
 from headgate.settings.findings import Findings
 from headgate.settings.places import Place
 from headgate.settings.records import path_mistake
-from headgate.settings.scalars import Filled, meaning, shown, sort_of
+from headgate.settings.yaml_text import Filled, meaning, shown, sort_of
 
 Record = TypeVar("Record")
 

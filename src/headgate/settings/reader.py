@@ -1,21 +1,35 @@
-"""The plain tree of settings into records. Every part is read to its end, whatever was wrong before it."""
+"""The plain tree of settings into records. Every part is read to its end, whatever was wrong before it.
 
-from collections.abc import Mapping
+An upstream has its own keys, its gate's keys beside them, and all else is for the provider: only the provider can
+judge that, so its check is called with it.
+"""
+
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headgate.core.problems import Review
+from headgate.core.errors import InvalidRequest
+from headgate.core.gate_rules import GateRules
+from headgate.core.pacing import PacingRules
+from headgate.core.problems import InvalidSettings, Problem, Review
 from headgate.core.retry import RetryPolicy
 from headgate.core.spelling import did_you_mean
 from headgate.core.timeouts import Timeouts
 from headgate.dispatch.routes import Gather
 from headgate.settings.fields import Record, build, check_keys, names_of, section, values_for
 from headgate.settings.findings import Findings
-from headgate.settings.options import OptionsCheck
 from headgate.settings.places import TOP, Place
 from headgate.settings.records import ModelSettings, Settings, UpstreamSettings, check_gather, name_mistake
-from headgate.settings.scalars import shown, sort_of
-from headgate.settings.upstreams import read_upstream
+from headgate.settings.yaml_text import Filled, shown, sort_of
+
+OptionsCheck = Callable[[str | None, Mapping[str, Any]], None]
+"""Given the provider's model name and the options, raises `InvalidSettings` when they are wrong."""
+
+OWN_KEYS: Final = names_of(UpstreamSettings) - {"gate", "options"}
+GATE_KEYS: Final = (names_of(GateRules) | names_of(PacingRules)) - {"pacing"}
+"""In a file they stand beside the upstream's own keys."""
+KNOWN_KEYS: Final = OWN_KEYS | GATE_KEYS
 
 PRESETS: Final = {"bedrock": RetryPolicy.bedrock, "web": RetryPolicy.web, "agents": RetryPolicy.agents}
 _MAX_RETRIES: Final = "max_retries"
@@ -69,7 +83,9 @@ def _read_upstreams(
         wrong = f", not {sort_of(entries)}" if entries else ""
         findings.reject(place, f"must be a list with at least one upstream{wrong}")
         return ()
-    read = [read_upstream(entry, providers, findings, (*place, index)) for index, entry in enumerate(entries)]
+    read = [
+        _read_upstream(entry, providers, findings, (*place, index)) for index, entry in enumerate(entries)
+    ]
     return tuple(upstream for upstream in read if upstream is not None)
 
 
@@ -116,3 +132,88 @@ def _read_record(record: type[Record], value: Any, findings: Findings, place: Pl
     body = section(value, findings, place) or {}
     check_keys(body, names_of(record), findings, place)
     return build(record, body, findings, place)
+
+
+def _read_upstream(
+    entry: Any, providers: Mapping[str, OptionsCheck], findings: Findings, place: Place
+) -> UpstreamSettings | None:
+    """The upstream, or None when it has no usable name. All its mistakes are noted either way."""
+    body = section(entry, findings, place)
+    if body is None:
+        return None
+    options = {key: value for key, value in body.items() if key not in KNOWN_KEYS}
+    findings.secrets.add_options(options, place)
+    pacing = build(PacingRules, body, findings, place)
+    gate = build(GateRules, body, findings, place, pacing=pacing)
+    values = values_for(UpstreamSettings, body, findings, place)
+    if "provider" not in values:
+        findings.add((*place, "provider"), "is missing: every upstream names its provider")
+        return None
+    values |= {"gate": gate, "options": _unmarked(options)}
+    for problem in option_problems(values["provider"], values.get("model"), values["options"], providers):
+        note_problem(problem, options, findings, place)
+    return _composed(values, findings, place)
+
+
+def _composed(values: dict[str, Any], findings: Findings, place: Place) -> UpstreamSettings | None:
+    try:
+        return UpstreamSettings(**values)
+    except InvalidSettings as error:
+        findings.take(error.problems, place)
+    return None
+
+
+def note_problem(problem: Problem, options: Mapping[str, Any], findings: Findings, place: Place) -> None:
+    """Note what a provider says about an upstream, at the very key where there is one."""
+    option, rest = _option_of(problem)
+    if option in options:
+        # The provider knows its own options only; the word may be a slip for one of the upstream's keys.
+        hint = "" if "did you mean" in problem.message else _own_key_hint(option)
+        findings.add((*place, option), f"{problem.message}{hint}", tail=rest)
+    elif option in OWN_KEYS:
+        findings.add((*place, option), problem.message, tail=rest)
+    else:
+        findings.add(place, problem.message, tail=f".{problem.path}" if problem.path else "")
+
+
+def _own_key_hint(option: str) -> str:
+    return did_you_mean(option, KNOWN_KEYS, likeness=0.8)
+
+
+def _unmarked(value: Any) -> Any:
+    """Providers get plain text: where it came from is none of their business."""
+    match value:
+        case dict():
+            return {key: _unmarked(inner) for key, inner in value.items()}
+        case list():
+            return [_unmarked(inner) for inner in value]
+        case Filled():
+            return str(value)
+        case _:
+            return value
+
+
+def option_problems(
+    provider: str, model: str | None, options: Mapping[str, Any], providers: Mapping[str, OptionsCheck]
+) -> tuple[Problem, ...]:
+    check = providers.get(provider)
+    if check is None:
+        hint = did_you_mean(provider, providers) or ";"
+        known = ", ".join(sorted(providers))
+        return (Problem("provider", f"no provider is called {shown(provider)}{hint} known: {known}"),)
+    try:
+        check(model, options)
+    except InvalidSettings as error:
+        return error.problems
+    except InvalidRequest as error:
+        problem = Problem(error.param or "", str(error))
+        # A model that the provider does not know says nothing about the options: they are checked without it.
+        return (problem, *option_problems(provider, None, options, providers)) if model else (problem,)
+    return ()
+
+
+def _option_of(problem: Problem) -> tuple[str, str]:
+    """The option a problem is about, and the rest of its path: `script[0].status` is `script`, `[0].status`."""
+    match = re.match(r"[^.\[]*", problem.path)
+    end = match.end() if match else 0
+    return problem.path[:end], problem.path[end:]

@@ -7,21 +7,15 @@ from headgate.core.gate_rules import GateRules, Order
 from headgate.core.pacing import PacingRules
 from headgate.core.retry import RetryPolicy
 from headgate.core.timeouts import Timeouts
-from headgate.core.worst_case import worst_case
 from headgate.dispatch.routes import Balance
 from headgate.settings.records import ModelSettings, Settings, UpstreamSettings
-
-
-def describe(settings: Settings) -> list[str]:
-    """What one call to each model can cost: `summary: worst case: 6 calls, 300 s`."""
-    return [_worst_case(name, model) for name, model in settings.models.items()]
 
 
 def summary(settings: Settings) -> str:
     """The effective configuration: where files go, then every model with a line for each upstream."""
     lines = [f"data in {settings.data_dir}, logs in {settings.logs_path}"]
     for name, model in settings.models.items():
-        lines += [_worst_case(name, model), f"  {'; '.join(_model_words(model))}"]
+        lines += [f"{name}: {_worst_case(model)}", f"  {'; '.join(_model_words(model))}"]
         lines += [
             f"  {number}. {', '.join(_upstream_words(upstream))}"
             for number, upstream in enumerate(model.upstreams, start=1)
@@ -29,9 +23,11 @@ def summary(settings: Settings) -> str:
     return "\n".join(lines)
 
 
-def _worst_case(name: str, model: ModelSettings) -> str:
-    attempts = [model.retry.max_attempts] * len(model.upstreams)
-    return f"{name}: {worst_case(attempts, model.timeouts.total_s)}"
+def _worst_case(model: ModelSettings) -> str:
+    """Every upstream uses all its attempts; the deadline over everything ends it whatever they do."""
+    count = model.retry.max_attempts * len(model.upstreams)
+    calls = "1 call" if count == 1 else f"{count} calls"
+    return f"worst case: {calls}, {model.timeouts.total_s:.15g} s"
 
 
 def _model_words(model: ModelSettings) -> Iterator[str]:
@@ -52,7 +48,7 @@ def _retry_words(retry: RetryPolicy) -> str:
 
 def _timeout_words(timeouts: Timeouts) -> str:
     return (
-        f"timeouts: connect {timeouts.connect_s:g} s, first token {timeouts.first_token_s:g} s, "
+        f"timeouts: connect {timeouts.connect_s:g} s, first token {timeouts.stream_first_token_s:g} s, "
         f"idle {timeouts.idle_s:g} s, total {timeouts.total_s:g} s"
     )
 

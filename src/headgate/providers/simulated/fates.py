@@ -1,10 +1,11 @@
 """Which fate each call meets, and how long that takes: the script first, then chance, then the usual."""
 
+import math
 from itertools import accumulate
+from typing import assert_never
 
 from headgate.core.ports.clock import Chance
-from headgate.providers.simulated.latency import draw_latency
-from headgate.providers.simulated.options import OUTCOME_BY_KIND, SimulatedOptions
+from headgate.providers.simulated.options import OUTCOME_BY_KIND, LatencyShape, SimulatedOptions
 from headgate.providers.simulated.script import ScriptedOutcome, read_entry
 
 
@@ -40,7 +41,7 @@ class Fates:
         options = self._options
         if fate.is_error and options.failure_latency_s is not None:
             return options.failure_latency_s
-        return draw_latency(options.latency, options.latency_s, options.latency_spread, self._chance)
+        return _draw_latency(options.latency, options.latency_s, options.latency_spread, self._chance)
 
     def first_token_s(self, fate: ScriptedOutcome) -> float:
         """The time from the connection to a stream's first piece or its error."""
@@ -55,3 +56,25 @@ def _odds(options: SimulatedOptions) -> list[tuple[float, ScriptedOutcome]]:
     shares = [options.failures.get(kind, 0.0) for kind in OUTCOME_BY_KIND]
     fates = [ScriptedOutcome(outcome=outcome) for outcome in OUTCOME_BY_KIND.values()]
     return list(zip(accumulate(shares), fates, strict=True)) if any(shares) else []
+
+
+def _draw_latency(shape: LatencyShape, mean_s: float, spread: float, chance: Chance) -> float:
+    """One latency. Draws nothing when there is nothing to spread, so fixed latencies leave chance alone."""
+    if mean_s == 0:
+        return 0.0
+    match shape:
+        case LatencyShape.FIXED:
+            return mean_s
+        case LatencyShape.UNIFORM:
+            return mean_s * (1 + spread * (2 * chance() - 1))
+        case LatencyShape.EXPONENTIAL:
+            return -mean_s * math.log(1 - chance())
+        case LatencyShape.LOGNORMAL:
+            # The median lies below the mean by half the variance; without that the mean would not be m.
+            return mean_s * math.exp(spread * _standard_normal(chance) - spread**2 / 2)
+        case _:
+            assert_never(shape)
+
+
+def _standard_normal(chance: Chance) -> float:
+    return math.sqrt(-2 * math.log(1 - chance())) * math.cos(math.tau * chance())

@@ -1,15 +1,21 @@
-"""How a simulated provider behaves, as one checked record."""
+"""How a simulated provider behaves, as one checked record.
 
+Behaviours have names too, so that a model name alone (`simulated/flaky`) says what will happen.
+"""
+
+import enum
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Final
 
+from headgate.core.errors import UnknownModel
 from headgate.core.failures import FailureKind
 from headgate.core.problems import InvalidSettings, Review
 from headgate.core.spelling import did_you_mean
-from headgate.providers.simulated.latency import LatencyShape
 from headgate.providers.simulated.script import Outcome, ScriptEntry, read_entry
+
+PREFIX: Final = "simulated/"
 
 OUTCOME_BY_KIND: Final[Mapping[FailureKind, Outcome]] = {
     FailureKind.THROTTLED: Outcome.THROTTLED,
@@ -19,6 +25,19 @@ OUTCOME_BY_KIND: Final[Mapping[FailureKind, Outcome]] = {
     FailureKind.MISCONFIGURED: Outcome.MISCONFIGURED,
     FailureKind.BROKEN: Outcome.BROKEN,
 }
+
+
+class LatencyShape(enum.StrEnum):
+    """How chance spreads latencies with mean m; s is the spread."""
+
+    FIXED = "fixed"
+    """m"""
+    UNIFORM = "uniform"
+    """m·(1 − s) … m·(1 + s)"""
+    EXPONENTIAL = "exponential"
+    """memoryless: many short ones, a few of several m"""
+    LOGNORMAL = "lognormal"
+    """a long tail; s is the sigma of the logarithm"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,23 +91,19 @@ class SimulatedOptions:
     fail_whole: bool = False
     """One failing request fails the whole call that carries it."""
 
-    record_starts: bool = True
-
     def __post_init__(self) -> None:
         review = Review()
         self._check_times(review)
         self._check_failures(review)
         self._check_script(review)
         self._check_answers(review)
-        for name in ("script_by_request", "report_usage", "shuffle_many", "fail_whole", "record_starts"):
+        for name in ("script_by_request", "report_usage", "shuffle_many", "fail_whole"):
             _check_flag(review, name, getattr(self, name))
         review.refuse()
 
     def _check_times(self, review: Review) -> None:
         review.number("latency_s", self.latency_s)
-        shapes = list(LatencyShape)
-        if self.latency not in shapes:
-            review.add("latency", f"must be one of {', '.join(shapes)}, not {self.latency!r}")
+        review.choice("latency", self.latency, LatencyShape)
         # A uniform latency may not reach below zero.
         widest = 1 if self.latency == LatencyShape.UNIFORM else math.inf
         review.number("latency_spread", self.latency_spread, most=widest)
@@ -173,3 +188,50 @@ def _is_list(review: Review, name: str, value: object) -> bool:
         review.add(name, f"must be a list, not {value!r}")
         return False
     return True
+
+
+BEHAVIOURS: Final[Mapping[str, SimulatedOptions]] = {
+    "": SimulatedOptions(),
+    "simulated": SimulatedOptions(),
+    "instant": SimulatedOptions(latency_s=0),
+    "slow": SimulatedOptions(latency_s=5),
+    "flaky": SimulatedOptions(failures={"transient": 0.2}),
+    "throttled": SimulatedOptions(failures={"throttled": 0.3}, retry_after_s=1),
+    "down": SimulatedOptions(outcome=Outcome.TRANSIENT),
+    "unreachable": SimulatedOptions(connect_latency_s=math.inf),
+    "misconfigured": SimulatedOptions(outcome=Outcome.MISCONFIGURED),
+    "rejecting": SimulatedOptions(outcome=Outcome.REJECTED),
+    "broken": SimulatedOptions(outcome=Outcome.BROKEN),
+    "blank": SimulatedOptions(outcome=Outcome.BLANK),
+    "repeating": SimulatedOptions(outcome=Outcome.REPEAT),
+    "bad-json": SimulatedOptions(outcome=Outcome.BAD_JSON),
+    "cut": SimulatedOptions(outcome=Outcome.CUT),
+    "stalled": SimulatedOptions(outcome=Outcome.STALL),
+    "many": SimulatedOptions(many_inputs=16),
+}
+"""By the part of the model name after `simulated/`."""
+
+_OPTIONS: Final = frozenset(field.name for field in fields(SimulatedOptions))
+
+
+def options_for(model_name: str, overrides: Mapping[str, Any]) -> SimulatedOptions:
+    """The behaviour a model name stands for, with `overrides` on top of it."""
+    name = model_name.removeprefix(PREFIX)
+    behaviour = BEHAVIOURS.get(name)
+    if behaviour is None:
+        known = ", ".join(PREFIX + known for known in BEHAVIOURS if known not in {"", "simulated"})
+        raise UnknownModel(
+            f"no simulated behaviour is called {name!r}; known: simulated, {known}"
+            f"{did_you_mean(name, BEHAVIOURS)}",
+            param="model",
+        )
+    _check_names(overrides)
+    return replace(behaviour, **overrides)
+
+
+def _check_names(overrides: Mapping[str, Any]) -> None:
+    review = Review()
+    for name in overrides:
+        if name not in _OPTIONS:
+            review.add(str(name), f"is no option of a simulated provider{did_you_mean(str(name), _OPTIONS)}")
+    review.refuse()

@@ -1,8 +1,10 @@
-"""The simulated provider: takes each call through connecting, waiting and its fate."""
+"""The simulated provider: takes each call through connecting, waiting and its fate, and counts what came."""
 
 import asyncio
 import math
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Sequence
+from itertools import islice
 from typing import Final
 
 from headgate.core.errors import ProviderFailure
@@ -10,14 +12,60 @@ from headgate.core.failures import Failure
 from headgate.core.messages import Answer, Chunk, Request, Usage
 from headgate.core.ports.clock import Chance, Clock
 from headgate.core.ports.provider import ItemAnswer
-from headgate.providers.simulated import errors, text
-from headgate.providers.simulated.counts import CallCounts
+from headgate.providers.simulated.answers import (
+    Answers,
+    broken_message,
+    connect_timed_out,
+    count_usage,
+    failure_of,
+    finish_reason,
+    pieces,
+)
 from headgate.providers.simulated.fates import Fates
 from headgate.providers.simulated.options import SimulatedOptions
 from headgate.providers.simulated.script import Outcome, ScriptedOutcome
 
+MOST_STARTS: Final = 100_000
+MOST_REQUESTS: Final = 1_000_000
 _UNAVAILABLE: Final = ScriptedOutcome(outcome=Outcome.TRANSIENT)
 _TOO_MANY: Final = ScriptedOutcome(outcome=Outcome.REJECTED)
+
+
+class CallCounts:
+    """What reached one provider since its creation. Tests and reports read it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.calls = 0
+        """Attempts that reached the provider; a stream is one, and so is a call that carries many."""
+        self.cancelled = 0
+        """Calls cancelled by the caller, and streams closed before their end."""
+        self.in_flight = 0
+        self.most_in_flight = 0
+        self.requests_seen: Counter[str] = Counter()
+        """Request id → how often it was sent here."""
+        self.starts: deque[float] = deque(maxlen=MOST_STARTS)
+        """When the latest calls started, by the provider's clock."""
+        self._clock = clock
+
+    def _arrive(self) -> None:
+        self.calls += 1
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        self.starts.append(self._clock.now())
+
+    def _see(self, request_id: str) -> int:
+        """Count a request and say which time this is, from 1."""
+        seen = self.requests_seen
+        # `get`, because a Counter's own way to 0 runs in Python and costs as much as the rest of a call.
+        seen[request_id] = count = seen.get(request_id, 0) + 1
+        if len(seen) > MOST_REQUESTS:
+            self._forget_oldest()
+        return count
+
+    def _forget_oldest(self) -> None:
+        """Half at a time: a provider may serve for months, and one at a time a dict gets slow."""
+        for request_id in list(islice(self.requests_seen, MOST_REQUESTS // 2)):
+            del self.requests_seen[request_id]
 
 
 class SimulatedProvider(CallCounts):
@@ -32,7 +80,7 @@ class SimulatedProvider(CallCounts):
         chance: Chance,
         connect_timeout_s: float | None = None,
     ) -> None:
-        super().__init__(clock, record_starts=options.record_starts)
+        super().__init__(clock)
         self.options = options
         self.model = model
         self.most_inputs = options.many_inputs
@@ -40,7 +88,7 @@ class SimulatedProvider(CallCounts):
         self._connect_timeout_s = connect_timeout_s
         self._created = clock.now()
         self._fates = Fates(options, chance)
-        self._answers = text.Answers(options.answers, options.seed)
+        self._answers = Answers(options.answers, options.seed)
         self._hanging: set[asyncio.Future[None]] = set()
 
     async def complete(self, request: Request) -> Answer:
@@ -72,7 +120,7 @@ class SimulatedProvider(CallCounts):
             # Who stops reading at the finish reason has the whole answer: that is no cancellation.
             finished = True
             self.in_flight -= 1
-            yield Chunk(finish_reason=text.finish_reason(fate), usage=self._usage(request, words))
+            yield Chunk(finish_reason=finish_reason(fate), usage=self._usage(request, words))
         except (asyncio.CancelledError, GeneratorExit):
             if not finished:
                 self.cancelled += 1
@@ -135,7 +183,7 @@ class SimulatedProvider(CallCounts):
         limit_s = self._connect_timeout_s
         if limit_s is not None and latency_s > limit_s:
             await self._pause(limit_s)
-            raise ProviderFailure(errors.connect_timed_out(self.model, limit_s))
+            raise ProviderFailure(connect_timed_out(self.model, limit_s))
         if latency_s == math.inf:
             await self._hang()
         await self._clock.sleep(latency_s)
@@ -166,22 +214,22 @@ class SimulatedProvider(CallCounts):
             self._hanging.discard(never)
 
     def _pieces(self, fate: ScriptedOutcome, words: str) -> list[str]:
-        parts = text.pieces(words, self.options.chunks)
+        parts = pieces(words, self.options.chunks)
         return parts[: self.options.cut_after_chunks] if fate.breaks_off else parts
 
     def _answer(self, request: Request, fate: ScriptedOutcome, words: str) -> Answer:
         usage = self._usage(request, words)
-        return Answer(content=words, finish_reason=text.finish_reason(fate), usage=usage)
+        return Answer(content=words, finish_reason=finish_reason(fate), usage=usage)
 
     def _usage(self, request: Request, words: str) -> Usage | None:
         options = self.options
-        return text.count_usage(request, words, options.output_tokens) if options.report_usage else None
+        return count_usage(request, words, options.output_tokens) if options.report_usage else None
 
     def _failure(self, fate: ScriptedOutcome) -> Failure:
         wait_s = self.options.retry_after_s
-        return errors.failure_of(fate, model=self.model, throttle_retry_after_s=wait_s, now=self._clock.utc())
+        return failure_of(fate, model=self.model, throttle_retry_after_s=wait_s, now=self._clock.utc())
 
     def _error(self, fate: ScriptedOutcome) -> Exception:
         if fate.outcome is Outcome.BROKEN:
-            return RuntimeError(errors.broken_message(self.model))
+            return RuntimeError(broken_message(self.model))
         return ProviderFailure(self._failure(fate))

@@ -1,9 +1,14 @@
-"""What a simulated provider says: canned answers, default ones that name their question, and bad ones."""
+"""What a simulated provider says: canned answers, default ones that name their question, bad ones, and failures.
+
+The real classification makes the failures, as for a real answer.
+"""
 
 import zlib
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Final
 
+from headgate.core.failures import Failure, FailureKind, from_answer, kind_of
 from headgate.core.messages import Message, Request, Usage, estimate_usage
 from headgate.providers.simulated.script import Outcome, ScriptedOutcome
 
@@ -12,6 +17,11 @@ BAD_TEXTS: Final[Mapping[Outcome, str]] = {
     Outcome.BLANK: "",
     Outcome.REPEAT: "This sentence says the same thing again. " * 50,
     Outcome.BAD_JSON: '{"label": "THINK", "reason": "this JSON never',
+}
+_CODE_BY_STATUS: Final[Mapping[int, str]] = {
+    400: "invalid_request_error",
+    401: "invalid_api_key",
+    429: "rate_limit_exceeded",
 }
 
 
@@ -78,3 +88,32 @@ def count_usage(request: Request, text: str, output_tokens: int | None) -> Usage
 def finish_reason(fate: ScriptedOutcome) -> str:
     """Who repeats himself is stopped by the token limit."""
     return "length" if fate.outcome is Outcome.REPEAT else "stop"
+
+
+def failure_of(
+    fate: ScriptedOutcome, *, model: str, throttle_retry_after_s: float | None, now: datetime
+) -> Failure:
+    """The failure that a failing fate ends in."""
+    if fate.outcome is Outcome.BROKEN:
+        return Failure(kind=FailureKind.BROKEN, message=broken_message(model))
+    status = fate.error_status
+    if status is None:
+        return from_answer(None, message=f"{model}: the connection broke (simulated)", now=now)
+    code = fate.code if fate.code is not None else _CODE_BY_STATUS.get(status)
+    wait_s = fate.retry_after_s
+    if wait_s is None and kind_of(status, code) is FailureKind.THROTTLED:
+        wait_s = throttle_retry_after_s
+    headers = {} if wait_s is None else {"retry-after": str(wait_s)}
+    return from_answer(status, headers, code=code, message=f"{model}: {status} (simulated)", now=now)
+
+
+def connect_timed_out(model: str, waited_s: float) -> Failure:
+    return Failure(
+        kind=FailureKind.TRANSIENT,
+        message=f"{model}: no connection within {waited_s:g} s (simulated)",
+        timed_out=True,
+    )
+
+
+def broken_message(model: str) -> str:
+    return f"{model}: an exception nobody foresaw (simulated)"
