@@ -526,7 +526,8 @@ def test_no_event_carries_the_provider_s_or_the_check_s_text() -> None:
                 raise ValueError(answer.content)
 
         await stage.gateway.complete(model="m", messages=USER, check=check)
-        failures = [event.failure for event in stage.events if getattr(event, "failure", None)]
+        failures = [event.failure for event in _of(stage, events.AttemptEnded) if event.failure]
+        failures += [event.failure for event in _of(stage, events.RetryScheduled)]
         assert len(failures) == 4
         assert all(failure.message == "" for failure in failures)
 

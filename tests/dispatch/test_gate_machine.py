@@ -30,7 +30,7 @@ from headgate.dispatch.gate import Gate
 from headgate.planner.virtual import VirtualClock, VirtualLoop
 
 STEPS = 60
-EXAMPLES = int(os.environ.get("HEADGATE_GATE_MACHINES", "400"))
+EXAMPLES = int(os.environ.get("HEADGATE_GATE_MACHINES", "600"))
 PROMISED_STEPS = 10_000
 steps_taken = 0
 
@@ -42,6 +42,8 @@ class Caller:
     ticket: Ticket
     finish: asyncio.Event = field(default_factory=asyncio.Event)
     returns: bool = False
+    sleeps: bool = False
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
     outcome: str = "waiting"
     task: "asyncio.Task[None] | None" = None
 
@@ -53,13 +55,14 @@ class GateMachine(RuleBasedStateMachine):
         self.clock = VirtualClock(self.loop)
         self.callers: list[Caller] = []
         self.gate: Gate
+        self.most_slots = 0
 
     @initialize(
-        slots=st.integers(1, 4),
+        slots=st.sampled_from([1, 1, 2, 3, 4]),
         reserved=st.integers(0, 4),
         depth=st.sampled_from([0, 1, 3, 8]),
         order=st.sampled_from(Order),
-        preempt=st.booleans(),
+        preempt=st.sampled_from([True, True, False]),
         interval_s=st.sampled_from([0.0, 0.0, 1.0]),
         promote_after_s=st.sampled_from([0.0, 2.0, 50.0]),
     )
@@ -82,6 +85,7 @@ class GateMachine(RuleBasedStateMachine):
             promote_after_s=promote_after_s,
             pacing=PacingRules(interval_s=interval_s),
         )
+        self.most_slots = slots
         self.gate = Gate("gate", rules, clock=self.clock, chance=lambda: 0.5)
 
     # ---- What callers do ------------------------------------------------------------------------
@@ -113,6 +117,9 @@ class GateMachine(RuleBasedStateMachine):
                     await caller.finish.wait()
             except Preempted:
                 caller.returns = True
+            if caller.sleeps:
+                await self.sleep_with_the_slot(caller)
+                continue
             if not caller.returns:
                 caller.outcome = "served"
                 return
@@ -120,6 +127,41 @@ class GateMachine(RuleBasedStateMachine):
             caller.outcome = "waiting"
             self.gate.leave(caller.ticket)
             await self.gate.enter(caller.ticket, returning=True)
+
+    async def sleep_with_the_slot(self, caller: Caller) -> None:
+        """A short wait between two attempts: the slot stays, unless it is taken for somebody who waits."""
+        caller.sleeps = False
+        caller.ticket.asleep = True
+        try:
+            await caller.wake.wait()
+        finally:
+            caller.ticket.asleep = False
+        if not self.gate.renew(caller.ticket):
+            caller.outcome = "waiting"
+            self.gate.leave(caller.ticket)
+            await self.gate.enter(caller.ticket, returning=True)
+
+    @precondition(lambda self: self.batch_holders())
+    @rule(interactive_arrives=st.sampled_from([True, True, False]))
+    def batch_falls_asleep(self, interactive_arrives: bool) -> None:
+        """All batch holders wait between attempts; somebody who may preempt them comes in the same breath."""
+        asleep = self.batch_holders()
+        for caller in asleep:
+            caller.sleeps = True
+            caller.wake.clear()
+            caller.finish.set()
+        self.step()
+        self.step()
+        for caller in asleep:
+            caller.finish.clear()
+        if interactive_arrives:
+            self.arrive(lane=Lane.INTERACTIVE, tenant="a", patient=True)
+
+    @precondition(lambda self: any(caller.ticket.asleep for caller in self.callers))
+    @rule(data=st.data())
+    def wake_up(self, data: st.DataObject) -> None:
+        asleep = [caller for caller in self.callers if caller.ticket.asleep]
+        data.draw(st.sampled_from(asleep)).wake.set()
 
     @precondition(lambda self: self.living())
     @rule(data=st.data())
@@ -164,6 +206,7 @@ class GateMachine(RuleBasedStateMachine):
 
     @rule(slots=st.integers(1, 5))
     def resize(self, slots: int) -> None:
+        self.most_slots = max(self.most_slots, slots)
         self.in_loop(lambda: self.gate.resize(slots))
 
     @rule(seconds=st.sampled_from([0.5, 4.0, 1000.0]))
@@ -195,16 +238,16 @@ class GateMachine(RuleBasedStateMachine):
         assert admission.waiting == len(self.in_place(Place.WAITING))
 
     @invariant()
-    def batch_leaves_the_reserve_alone(self) -> None:
+    def batch_keeps_to_its_bound(self) -> None:
+        """Grants keep to it; a gate made smaller under load is let down as slots come back."""
         if not hasattr(self, "gate"):
             return
-        admission = self.gate.admission
-        in_use = [
-            caller
+        in_use = sum(
+            caller.ticket.lane is Lane.BATCH
             for caller in self.in_place(Place.HOLDING) + self.in_place(Place.IN_TRANSIT)
-            if caller.ticket.lane is Lane.BATCH
-        ]
-        assert admission._batch_in_use == len(in_use)
+        )
+        bound = max(1, self.most_slots - self.gate.rules.reserved_slots)
+        assert in_use <= bound
 
     def teardown(self) -> None:
         """With every holder finishing and time passing, everybody who waits is served, and all is empty."""
@@ -230,15 +273,23 @@ class GateMachine(RuleBasedStateMachine):
             assert "waiting" not in {caller.outcome for caller in self.callers}
 
     def drain(self) -> None:
-        for _ in range(len(self.callers) + 2):
+        for _ in range(2 * len(self.callers) + 2):
             for caller in self.callers:
                 caller.finish.set()
+                caller.wake.set()
             self.loop.run_until_complete(asyncio.sleep(1000.0))
             # A clamped pause ends with one probe; its success opens the gate for the others.
             self.gate.admission.pause.call_succeeded(float("inf"))
 
     def living(self) -> list[Caller]:
         return [caller for caller in self.callers if caller.task is not None and not caller.task.done()]
+
+    def batch_holders(self) -> list[Caller]:
+        return [
+            caller
+            for caller in self.in_place(Place.HOLDING)
+            if caller.ticket.lane is Lane.BATCH and not caller.ticket.asleep
+        ]
 
     def in_place(self, place: Place) -> list[Caller]:
         return [caller for caller in self.callers if caller.ticket.place is place]

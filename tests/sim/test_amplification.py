@@ -30,7 +30,9 @@ SHARES = [0.1, 0.2, 0.22, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
 BREAKER_ON_FOR_LONG = [0.1, 0.22, 0.5, 1.0]
 
 
-async def _amplified(world: World, share: float, *, breaker: bool, then_s: float) -> tuple[float, float, float]:
+async def _amplified(
+    world: World, share: float, *, breaker: bool, then_s: float
+) -> tuple[float, float, float]:
     """Provider calls per request in the first minute and after it, and the share of requests served."""
     stage = set_stage(
         world,
@@ -59,9 +61,7 @@ async def _amplified(world: World, share: float, *, breaker: bool, then_s: float
     [
         *(pytest.param(share, False, THEN_S, id=f"{share} breaker off") for share in SHARES),
         *(
-            pytest.param(
-                share, True, THEN_S if share in BREAKER_ON_FOR_LONG else 0, id=f"{share} breaker on"
-            )
+            pytest.param(share, True, THEN_S if share in BREAKER_ON_FOR_LONG else 0, id=f"{share} breaker on")
             for share in SHARES
         ),
     ],

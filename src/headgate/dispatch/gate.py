@@ -143,8 +143,6 @@ class Gate:
         admission = self.admission
         while (ticket := admission.next(now)) is not None:
             self._hand_over(ticket, now)
-        if self.rules.preempt and admission.turns.interactive.count:
-            self._make_room(now)
         look_again_at = admission.look_again_at(now)
         if look_again_at is not None or self._timer is not None:
             self._set_timer(look_again_at)
@@ -186,7 +184,9 @@ class Gate:
 
     def _on_timer(self) -> None:
         self._timer = None
-        self._pump(self._clock.now())
+        now = self._clock.now()
+        self._pump(now)
+        self._make_room(now)  # Who came during a pause could not preempt then.
 
     def _error(self, refusal: Refusal) -> HeadgateError:
         return to_error(
