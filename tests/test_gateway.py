@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import math
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,57 @@ def test_it_opens_on_nothing_at_all_and_leaves_its_logs(
     assert reply.content
     line = json.loads((tmp_path / ".headgate/logs/responses.jsonl").read_text())
     assert (line["request_id"], line["agent_id"], line["status"]) == (reply.request_id, "me", "success")
+
+
+def test_opening_tells_the_worst_case_of_every_model(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        settings = {
+            "data_dir": str(tmp_path),
+            "models": {"m": {"upstreams": [{"provider": "simulated"}] * 2}},
+        }
+        async with headgate.open(settings, env={}):
+            pass
+
+    with caplog.at_level(logging.INFO, "headgate"):
+        asyncio.run(main())
+    assert "m: worst case: 6 calls, 300 s" in caplog.text
+
+
+def test_leaving_the_gateway_lets_calls_in_flight_finish_and_their_lines_be_written(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with headgate.open({"data_dir": str(tmp_path)}, env={}) as gateway:
+            call = asyncio.create_task(gateway.complete(model="simulated", messages=USER, request_id="late"))
+            await asyncio.sleep(0)
+        assert (await call).content
+
+    asyncio.run(main())
+    assert json.loads((tmp_path / "logs/responses.jsonl").read_text())["request_id"] == "late"
+
+
+def test_the_built_in_model_does_not_count_in_the_status_of_others() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"slots": 1, "depth": 1, "latency_s": 10})
+        calls = [asyncio.create_task(stage.gateway.complete(model="m", messages=USER)) for _ in range(2)]
+        await asyncio.sleep(1)
+        status = stage.gateway.status()
+        assert (status.total_slots, status.accepting) == (1, False)
+        await asyncio.gather(*calls)
+        assert (await stage.gateway.complete(model="simulated", messages=USER)).content
+
+    virtual.run(main)
+
+
+def test_the_blocking_gateway_says_so_when_it_is_called_from_within_itself(tmp_path: Path) -> None:
+    """A judge as a check is natural code; it once waited for itself for ever."""
+    with headgate.open_blocking({"data_dir": str(tmp_path)}, env={}) as gateway:
+
+        def judge(answer: headgate.Answer) -> bool:
+            return bool(gateway.complete(model="simulated/instant", messages=USER).content)
+
+        with pytest.raises(headgate.CheckBroken, match="not from within"):
+            gateway.complete(model="simulated/instant", messages=USER, check=judge)
 
 
 def test_scripts_can_do_without_an_event_loop(tmp_path: Path) -> None:

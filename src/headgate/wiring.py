@@ -1,5 +1,6 @@
 """The composition root: the only place that names concrete providers and puts the parts together."""
 
+import logging
 import math
 import os
 import random
@@ -26,7 +27,9 @@ from headgate.observe.eventlog import EventLog
 from headgate.observe.fanout import EventFanout
 from headgate.providers.simulated import SimulatedProvider, options_for
 from headgate.settings import ModelSettings, Settings, UpstreamSettings, load
+from headgate.settings.summary import summary
 
+logger = logging.getLogger("headgate")
 SIMULATED: Final = "simulated"
 
 SettingsSource = Settings | Mapping[str, Any] | str | Path | None
@@ -115,6 +118,7 @@ async def open(  # noqa: A001 - `headgate.open(…)` is how it reads
     In virtual time hand in the world's clock and chance (see `headgate.planner.virtual`).
     """
     checked = read_settings(settings, env=env)
+    logger.info("%s", summary(checked))
     clock = clock or SystemClock()
     gateway = build(checked, clock=clock, chance=chance)
     log = EventLog(checked.logs_path, utc=clock.utc)

@@ -1,6 +1,7 @@
 """Docs are tests: README's examples run, and the reference pages name what the code has."""
 
 import asyncio
+import inspect
 import re
 from pathlib import Path
 from typing import Any, get_args
@@ -30,6 +31,23 @@ def test_the_first_example_of_the_readme_runs(
     monkeypatch.chdir(tmp_path)
     exec(compile(_blocks(README, "python")[0], "README.md", "exec"), {})
     assert "Say hello." in capsys.readouterr().out
+
+
+def test_the_virtual_time_example_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs/reference/library.md").read_text()
+    exec(compile(_blocks(page, "python")[-1], "library.md", "exec"), {})
+    assert capsys.readouterr().out == "5.0\n"
+
+
+def test_the_library_page_names_every_argument() -> None:
+    page = (ROOT / "docs/reference/library.md").read_text()
+    for method in (headgate.Gateway.complete, headgate.Gateway.complete_many, headgate.Gateway.hold_slot):
+        for name in inspect.signature(method).parameters:
+            assert name == "self" or f"{name}" in page, name
+    assert [field for field in headgate.Reply.__struct_fields__ if f"`{field}`" not in page] == []
 
 
 def test_the_other_examples_of_the_readme_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -35,19 +35,6 @@ def test_every_listener_gets_every_event_in_the_order_they_came() -> None:
     assert heard == [("first", EVENT), ("second", EVENT)]
 
 
-def test_without_listeners_it_is_inactive_and_silent() -> None:
-    """Who asks `active` first spares itself the making of events nobody hears."""
-    fanout, active = EventFanout(), list[bool]()
-    fanout(EVENT)
-    active.append(fanout.active)
-    unlisten = fanout.listen(list[Event]().append)
-    active.append(fanout.active)
-    unlisten()
-    active.append(fanout.active)
-
-    assert active == [False, True, False]
-
-
 def test_unlistening_takes_away_one_registration_and_only_once() -> None:
     fanout, heard = EventFanout(), list[Event]()
     unlisten = fanout.listen(heard.append)

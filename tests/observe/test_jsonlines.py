@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -179,3 +180,21 @@ def test_a_directory_that_cannot_be_made_is_tried_again(tmp_path: Path) -> None:
     file.close()
 
     assert _numbers(tmp_path / "logs" / "x.jsonl") == [1]
+
+
+@pytest.mark.parametrize("how", ["renamed", "deleted", "folder deleted"])
+def test_a_file_taken_away_while_running_is_begun_anew(how: str, tmp_path: Path) -> None:
+    """Log rotators rename; people clean up. Writing on into the old file would lose everything after."""
+    folder = tmp_path / "logs"
+    lines = JsonLinesFile(folder / "x.jsonl", max_bytes=1000, keep=2)
+    lines.append(b'{"n": 1}\n')
+    if how == "renamed":
+        (folder / "x.jsonl").rename(folder / "x.old")
+    elif how == "deleted":
+        (folder / "x.jsonl").unlink()
+    else:
+        shutil.rmtree(folder)
+    lines.append(b'{"n": 2}\n')
+    lines.close()
+
+    assert (folder / "x.jsonl").read_bytes() == b'{"n": 2}\n'

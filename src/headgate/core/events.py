@@ -1,6 +1,6 @@
 """What happened, as frozen records. Log, metrics, alerts and screens listen to these and to nothing else.
 
-No event carries a prompt, an answer's text or a key. Times are monotonic seconds; listeners stamp them.
+No event carries a prompt, an answer's text or a key: failures are told without their message. Listeners stamp the time.
 """
 
 from collections.abc import Callable
@@ -86,7 +86,7 @@ class GatePaused(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BreakerChanged(msgspec.Struct, frozen=True, kw_only=True):
-    """An upstream's breaker moved: `open`, `probing` or `closed`."""
+    """An upstream's breaker opened (again, after each failed probe) or `closed`."""
 
     upstream: str
     state: str
@@ -119,7 +119,6 @@ class StrayAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """An answer came for a request nobody waits for: logged, never raised."""
 
     request_id: str
-    model: str | None = None
 
 
 Event: TypeAlias = (

@@ -15,7 +15,7 @@ def classify(error: BaseException) -> Failure:
 class RetryPolicy(retry.RetryPolicy):
     """A retry policy that can also drive a loop of your own.
 
-    >>> policy = RetryPolicy(max_attempts=3, first_wait_s=1.0, jitter=Jitter.NONE)
+    >>> policy = RetryPolicy(max_attempts=3, first_wait_s=1.0, jitter="none")
     >>> policy.get_delay(0), policy.get_delay(1)
     (1.0, 2.0)
     """
@@ -27,6 +27,3 @@ class RetryPolicy(retry.RetryPolicy):
     def get_delay(self, attempt: int) -> float:
         """Seconds to wait after attempt number `attempt`, counted from 0. Drawn anew at each call."""
         return self.backoff_s(attempt + 1, random.random())
-
-
-Jitter = retry.Jitter

@@ -30,11 +30,6 @@ class EventFanout:
         # Replaced, never changed: who comes or goes during an event does not disturb the round.
         self._seats: tuple[_Seat, ...] = ()
 
-    @property
-    def active(self) -> bool:
-        """Whether anybody listens; if not, an event need not even be made."""
-        return bool(self._seats)
-
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Add a listener; the answer takes it away again, and may be called more than once."""
         seat = _Seat(listener)

@@ -42,6 +42,8 @@ class JsonLinesFile:
                 os.close(file)
 
     def _open(self) -> int:
+        if self._file is not None and self._moved_away(self._file):
+            self.close()
         if self._file is not None:
             return self._file
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -50,6 +52,15 @@ class JsonLinesFile:
         if self._size and os.pread(file, 1, self._size - 1) != b"\n":
             self._write(b"\n")  # A crash or a full disk tore the last line; the next one must not suffer.
         return file
+
+    def _moved_away(self, file: int) -> bool:
+        """Somebody renamed or deleted the file under us, as log rotators do: we begin a new one in its place."""
+        try:
+            there = self._path.stat()
+        except FileNotFoundError:
+            return True
+        ours = os.fstat(file)
+        return (there.st_ino, there.st_dev) != (ours.st_ino, ours.st_dev)
 
     def _write(self, data: bytes) -> int:
         written = os.write(self._open(), data)

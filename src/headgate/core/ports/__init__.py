@@ -1,1 +1,1 @@
-"""What the rooms above core must bring: a clock, chance, providers, listeners."""
+"""What the rooms above core must bring: a clock, chance, providers."""
