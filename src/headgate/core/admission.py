@@ -339,4 +339,5 @@ class Admission:
         return not self.pacing.active or self.pacing.next_at(now, 0) <= now
 
     def _free(self, now: float) -> int:
-        return self.pause.slots(now, self.slots) - self.held - self.in_transit
+        open_slots = self.slots if self.pause.over(now) else self.pause.slots(now, self.slots)
+        return open_slots - self.held - self.in_transit

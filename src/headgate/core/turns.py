@@ -26,7 +26,7 @@ class Turns:
 
     def __init__(self, rules: GateRules) -> None:
         self._rules = rules
-        self.interactive = Line(newest_first=rules.interactive_order is Order.LIFO)
+        self.interactive = Line(newest_first=rules.interactive_order is Order.LIFO, aged=False)
         self.batch = Line()
         self._grants_without_batch = 0
         self._last_was_promotion = False

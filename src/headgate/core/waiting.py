@@ -7,12 +7,16 @@ from headgate.core.ticket import Place, Ticket
 
 
 class Line:
-    """Every operation is O(log n) or better. `newest_first` turns each tenant's queue around."""
+    """Every operation is O(log n) or better.
 
-    __slots__ = ("_ages", "_newest_first", "_next_order", "_tenants", "count", "newcomers")
+    `newest_first` turns each tenant's queue around; a line that is not `aged` cannot tell its oldest, and saves the cost.
+    """
 
-    def __init__(self, *, newest_first: bool = False) -> None:
+    __slots__ = ("_aged", "_ages", "_newest_first", "_next_order", "_tenants", "count", "newcomers")
+
+    def __init__(self, *, newest_first: bool = False, aged: bool = True) -> None:
         self._newest_first = newest_first
+        self._aged = aged
         # Ordered dictionaries are linked lists: both ends and any member come out in O(1). A plain dict
         # would search through the holes that leaving waiters make.
         self._tenants: OrderedDict[str, OrderedDict[int, Ticket]] = OrderedDict()
@@ -38,7 +42,8 @@ class Line:
         if first and not self._newest_first:
             queue.move_to_end(ticket.order, last=False)
         self.count += 1
-        heapq.heappush(self._ages, (ticket.since, ticket.order, ticket))
+        if self._aged:
+            heapq.heappush(self._ages, (ticket.since, ticket.order, ticket))
 
     def leave(self, ticket: Ticket) -> None:
         queue = self._tenants[ticket.tenant]
