@@ -811,7 +811,17 @@ def preemptible(jobs: int, *, slots: int | None = None) -> tuple[Admission, list
     tickets = [job() for _ in range(jobs)]
     for granted_at, ticket in enumerate(tickets):
         entered(admission, ticket, now=float(granted_at))
+        ticket.calling = True
     return admission, tickets
+
+
+def test_a_holder_that_neither_calls_nor_sleeps_shields_nobody_and_is_left_alone() -> None:
+    """Nothing of it could be cancelled; counting it as leaving would keep the real candidate."""
+    admission, (idle, busy) = preemptible(2)
+    idle.calling = False
+    entered(admission, caller(), now=5.0)
+
+    assert admission.victim(5.0) is busy
 
 
 def test_without_preemption_there_is_no_victim() -> None:

@@ -571,3 +571,97 @@ def test_least_busy_fills_all_of_its_upstreams_with_many_requests() -> None:
         assert stage.now <= 7
 
     virtual.run(main)
+
+
+@pytest.mark.parametrize("obstacle", ["pause", "pacing", "hand-over"])
+def test_an_interactive_caller_preempts_as_soon_as_that_helps(obstacle: str) -> None:
+    """It once looked for somebody to preempt only when it arrived, and waited for minutes after that."""
+
+    async def main(world: World) -> None:
+        upstream = {
+            "slots": 1,
+            "latency_s": 100.0,
+            "preempt": True,
+            "interval_s": 5 if obstacle == "pacing" else 0,
+        }
+        stage = set_stage(world, upstream)
+        ask = stage.gateway.complete
+        first = asyncio.create_task(ask(model="m", messages=USER, lane="batch", deadline_s=299))
+        await asyncio.sleep(1)
+        if obstacle == "pause":
+            stage.gateway.routes.find("m").upstreams[0].gate.pause(5)
+        if obstacle == "hand-over":
+            second = asyncio.create_task(ask(model="m", messages=USER, lane="batch", deadline_s=299))
+            await asyncio.sleep(1)
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+            first = second
+        asked_at = stage.now
+        await ask(model="m", messages=USER)
+        assert stage.now - asked_at < 110
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        assert stage.all_free
+
+    virtual.run(main)
+
+
+class _Stubborn:
+    """A provider that turns a cancellation into an error of its own, as some clients do."""
+
+    most_inputs = 1
+
+    def __init__(self, provider: Any) -> None:
+        self._provider = provider
+
+    async def complete(self, request: Any) -> Any:
+        try:
+            return await self._provider.complete(request)
+        except asyncio.CancelledError:
+            raise ConnectionResetError from None
+
+
+def test_a_provider_that_turns_our_cancellation_into_an_error_is_still_preempted_and_cancellable() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"slots": 1, "latency_s": 10.0, "preempt": True}, retry=NO_JITTER)
+        upstream = stage.gateway.routes.find("m").upstreams[0]
+        upstream.provider = _Stubborn(upstream.provider)  # type: ignore[assignment]
+        batch = asyncio.create_task(
+            stage.gateway.complete(model="m", messages=USER, lane="batch", deadline_s=18)
+        )
+        await asyncio.sleep(1)
+        await stage.gateway.complete(model="m", messages=USER)
+        assert stage.now == pytest.approx(11.0)
+        with pytest.raises(DeadlineExceeded):
+            await batch
+        assert stage.now == pytest.approx(18.0)
+        assert stage.all_free
+
+    virtual.run(main)
+
+
+class _Nonsense:
+    most_inputs = 8
+
+    async def complete(self, request: Any) -> Any:
+        return None
+
+    async def complete_many(self, requests: Any) -> Any:
+        return [None for _ in requests]
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_provider_that_answers_nonsense_is_broken_and_nobody_hangs(many: bool) -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {}, keep_events=True)
+        stage.gateway.routes.find("m").upstreams[0].provider = _Nonsense()  # type: ignore[assignment]
+        if many:
+            results = await stage.gateway.complete_many([{"messages": USER}] * 3, model="m")
+            assert all(isinstance(result, UpstreamBroken) for result in results)
+        else:
+            with pytest.raises(UpstreamBroken):
+                await stage.gateway.complete(model="m", messages=USER)
+        assert stage.now < 1
+        assert len(_of(stage, events.Responded)) == (3 if many else 1)
+
+    virtual.run(main)

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from stage import USER, set_stage
 
+import headgate
 from headgate.core import events
 from headgate.core.errors import (
     DeadlineExceeded,
@@ -12,6 +13,7 @@ from headgate.core.errors import (
     OutputInvalid,
     Preempted,
     QueueFull,
+    UpstreamThrottled,
     UpstreamUnavailable,
 )
 from headgate.planner import virtual
@@ -184,5 +186,64 @@ def test_a_holder_that_idles_does_not_keep_everybody_out_as_a_probe() -> None:
         await asyncio.sleep(6)
         async with stage.gateway.hold_slot("m"):
             assert (await stage.gateway.complete(model="m", messages=USER)).content
+
+    virtual.run(main)
+
+
+def test_a_block_left_while_a_generation_waits_or_runs_leaks_no_slot() -> None:
+    """The ticket came back to the gate after its block was gone, was granted, and nobody gave it back."""
+
+    async def main(world: World, *, interval_s: float) -> None:
+        stage = set_stage(world, {"slots": 1, "latency_s": 1.0, "interval_s": interval_s})
+
+        async def leave_early() -> None:
+            async with stage.gateway.hold_slot("m") as slot:
+                await slot.generate_raw(USER)
+                background.append(asyncio.create_task(slot.generate_raw(USER)))
+                await asyncio.sleep(0.5)
+
+        background: list[asyncio.Task[headgate.Reply]] = []
+        await leave_early()
+        other = asyncio.create_task(stage.gateway.complete(model="m", messages=USER))
+        await asyncio.gather(*background, other, return_exceptions=True)
+        assert stage.provider.most_in_flight == 1
+        assert stage.all_free
+        assert (await other).content
+
+    for interval_s in (0.0, 10.0):
+        virtual.run(lambda world, interval_s=interval_s: main(world, interval_s=interval_s))  # type: ignore[misc]
+
+
+def test_a_holder_from_before_a_pause_does_not_keep_the_probe_out() -> None:
+    async def main(world: World) -> None:
+        throttled = {"status": 429, "retry_after_s": 1000}
+        stage = set_stage(
+            world,
+            {"slots": 4, "latency_s": 1.0, "longest_pause_s": 5, "script": [throttled]},
+            retry={"max_attempts": 1},
+            timeouts={"total_s": 600},
+        )
+        async with stage.gateway.hold_slot("m") as slot:
+            with pytest.raises(UpstreamThrottled):
+                await stage.gateway.complete(model="m", messages=USER)
+            waiting = [
+                asyncio.create_task(stage.gateway.complete(model="m", messages=USER)) for _ in range(3)
+            ]
+            await asyncio.gather(*waiting)
+            assert stage.now < 20
+            assert (await slot.generate_raw(USER)).content
+
+    virtual.run(main)
+
+
+def test_closing_the_gateway_waits_for_a_held_generation() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"slots": 2, "latency_s": 10.0})
+        async with stage.gateway.hold_slot("m") as slot:
+            generating = asyncio.create_task(slot.generate_raw(USER))
+            await asyncio.sleep(1)
+            await stage.gateway.aclose()
+            assert stage.now == pytest.approx(10.0)
+            assert (await generating).content
 
     virtual.run(main)

@@ -15,6 +15,7 @@ from headgate.core.errors import (
     InvalidRequest,
     OutputInvalid,
     QueueFull,
+    RequestRejected,
     StreamCut,
     UpstreamUnavailable,
 )
@@ -283,5 +284,23 @@ def test_a_stream_s_attempt_is_told_with_its_own_number_and_time() -> None:
         ]
         assert [number for number, _ in told] == [1, 2]
         assert [duration_ms for _, duration_ms in told] == pytest.approx([100, 100])
+
+    virtual.run(main)
+
+
+def test_a_stream_that_is_over_cannot_be_entered_again() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"script": [400]}, keep_events=True)
+        closed = stage.gateway.stream(model="m", messages=USER, request_id="x")
+        await closed.aclose()
+        failed = stage.gateway.stream(model="m", messages=USER, request_id="y")
+        with pytest.raises(RequestRejected):
+            await anext(failed)
+        for stream in (closed, failed):
+            with pytest.raises(InvalidRequest, match="over"):
+                await stream.__aenter__()
+        assert stage.provider.calls == 1
+        assert sum(isinstance(event, events.Responded) for event in stage.events) == 1
+        assert await _read(stage, request_id="x")
 
     virtual.run(main)

@@ -26,6 +26,7 @@ class Admission:
     __slots__ = (
         "_batch_holders",
         "_batch_in_use",
+        "_pause_probe_out",
         "closed",
         "drain",
         "health",
@@ -50,6 +51,7 @@ class Admission:
         self.in_transit = 0
         self.closed = False
         self._batch_in_use = 0
+        self._pause_probe_out = False
         self._batch_holders: dict[Ticket, None] = {}
         """Kept only where preemption is on."""
 
@@ -140,8 +142,10 @@ class Admission:
 
     def look_again_at(self, now: float) -> float | None:
         """When a grant may become possible without anybody leaving; None when only that can help."""
-        if self.held + self.in_transit >= self.slots or not self.waiting:
+        if not self.waiting:
             return None
+        if self.held + self.in_transit >= self.slots:
+            return self._preempts_at(now)
         if self._free(now) <= 0:
             return self.pause.next_change_at(now, self.slots)
         ticket = self._choose(now)
@@ -152,6 +156,13 @@ class Admission:
             return min(paced_at, promoted_at)
         return None if ticket is None else paced_at
 
+    def _preempts_at(self, now: float) -> float | None:
+        """All slots are taken: when somebody who waits could at last make use of another's."""
+        if not (self.rules.preempt and self.turns.interactive.count):
+            return None
+        opens_at = now + self._shut_s(now)
+        return opens_at if opens_at > now else None
+
     def _choose(self, now: float) -> Ticket | None:
         return self.turns.next(now, batch_may_go=self._batch_may_go)
 
@@ -161,6 +172,8 @@ class Admission:
         self.turns.granted(ticket, now)
         ticket.place = Place.IN_TRANSIT
         ticket.granted_at = now
+        ticket.ends_pause = self.pause.probing
+        self._pause_probe_out = self._pause_probe_out or ticket.ends_pause
         self.in_transit += 1
         if ticket.lane is Lane.BATCH:
             self._batch_in_use += 1
@@ -207,6 +220,8 @@ class Admission:
             self._batch_holders.pop(ticket, None)
         ticket.place = Place.OUTSIDE
         ticket.protected = False
+        if ticket.ends_pause:
+            ticket.ends_pause = self._pause_probe_out = False
         self._probe_lost(ticket)
 
     def _undo_start(self, ticket: Ticket) -> None:
@@ -265,7 +280,7 @@ class Admission:
         candidates = [
             ticket
             for ticket in self._batch_holders
-            if ticket.place is Place.HOLDING
+            if (ticket.asleep or ticket.calling)
             and not (ticket.preempted or ticket.streaming or ticket.protected)
         ]
         return max(candidates, key=lambda ticket: (ticket.asleep, ticket.granted_at), default=None)
@@ -339,5 +354,9 @@ class Admission:
         return not self.pacing.active or self.pacing.next_at(now, 0) <= now
 
     def _free(self, now: float) -> int:
-        open_slots = self.slots if self.pause.over(now) else self.pause.slots(now, self.slots)
-        return open_slots - self.held - self.in_transit
+        if self.pause.over(now):
+            return self.slots - self.held - self.in_transit
+        if self.pause.probing and now >= self.pause.until:
+            # One call asks for all; who holds a slot from before the pause is not asked to leave for it.
+            return 0 if self._pause_probe_out else min(1, self.slots - self.held - self.in_transit)
+        return self.pause.slots(now, self.slots) - self.held - self.in_transit

@@ -22,7 +22,9 @@ class Ticket:
     __slots__ = (
         "asleep",
         "attempt_at",
+        "calling",
         "deadline",
+        "ends_pause",
         "granted_at",
         "lane",
         "order",
@@ -69,6 +71,10 @@ class Ticket:
         self.probe = False
         self.asleep = False
         """Holds its slot through a short wait before the next attempt."""
+        self.calling = False
+        """Has a call in flight that can be cancelled; kept only where preemption is on."""
+        self.ends_pause = False
+        """Went in as the one call that asks whether a pause that was cut short is over."""
         self.streaming = False
         """Has handed out a chunk: never preempted."""
         self.protected = False

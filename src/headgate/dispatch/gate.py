@@ -78,6 +78,10 @@ class Gate:
         self._pump(now)
         return True
 
+    def look_again(self) -> None:
+        """Something changed that may let somebody in."""
+        self._pump(self._clock.now())
+
     def evict(self, refusal: Refusal) -> None:
         """Everybody who waits leaves with this refusal."""
         self._dismiss(self.admission.evict(), refusal)
@@ -102,15 +106,22 @@ class Gate:
             yield
             return
         self._running[ticket] = task
+        ticket.calling = True
         cancels = task.cancelling()
+        self._make_room(self._clock.now())  # Somebody may have come while this one was on its way in.
         try:
             yield
-        except asyncio.CancelledError:
-            # Ours, unless the caller cancelled too: then the caller's cancellation wins.
+        except BaseException as error:
+            # Ours, unless the caller cancelled too: then the caller's cancellation wins. A provider may
+            # have turned our cancellation into an error of its own.
             if ticket.preempted and task.uncancel() <= cancels:
-                raise Preempted(f"{self.name}: gave way to an interactive call") from None
+                raise Preempted(f"{self.name}: gave way to an interactive call") from error
             raise
+        else:
+            if ticket.preempted and task.cancelling() > cancels:
+                task.uncancel()  # It finished all the same.
         finally:
+            ticket.calling = False
             self._running.pop(ticket, None)
 
     async def _wait(self, ticket: Ticket) -> None:

@@ -27,6 +27,7 @@ class HeldSlot:
         self._deadline = deadline
         self._generations = 0
         self._generating = False
+        self._left = False
 
     @property
     def id(self) -> str:
@@ -52,14 +53,27 @@ class HeldSlot:
             raise InvalidRequest("this slot is generating already; a slot is one call at a time")
         if self.cancelled:
             raise Preempted(f"{self._upstream.name}: this slot was taken for an interactive call")
-        if self._ticket.place is not Place.HOLDING:
-            raise InvalidRequest("this slot is no longer held; use it inside its `async with`")
+        self._check_held()
         request = self._request(messages, params)
+        self._requests.take_off(request)
         self._generating = True
         try:
             return await self._generate(request, self._next_call(request))
         finally:
             self._generating = False
+            self._requests.land(request)
+            if self._left:
+                self._upstream.gate.leave(self._ticket)
+
+    def leave(self) -> None:
+        """The holder's block is over; a generation somebody still waits for gives the slot back when it ends."""
+        self._left = True
+        if not self._generating:
+            self._upstream.gate.leave(self._ticket)
+
+    def _check_held(self) -> None:
+        if self._left or self._ticket.place is not Place.HOLDING:
+            raise InvalidRequest("this slot is no longer held; use it inside its `async with`")
 
     def _request(self, messages: Sequence[Message], params: dict[str, Any]) -> Request:
         request = Request(
@@ -78,6 +92,7 @@ class HeldSlot:
         now = self._requests.dispatcher.clock.now()
         self._ticket.tokens = reserve_tokens(request)
         deadline = min(self._deadline, now + self._upstream.timeouts.total_s)
+        self._ticket.deadline = deadline
         call = Call.of(request, started_at=now, deadline=deadline)
         call.queue_s = 0.0 if self._generations else self._call.queue_s
         return call
@@ -111,6 +126,7 @@ class HeldSlot:
             # Nobody holds a slot while waiting for pacing or a pause: give it back, return at the head.
             gate.leave(self._ticket)
             await gate.enter(self._ticket, returning=True)
+            self._check_held()
         gate.admission.probe_again(self._ticket, self._requests.dispatcher.clock.now())
         self._generations += 1
         work = Complete(request, first_token_s=self._upstream.timeouts.first_token_s)
@@ -127,7 +143,8 @@ async def hold_slot(requests: Requests, call: Call, deadline: float) -> AsyncIte
     served = await requests.dispatcher.acquire(call)
     # A holder that idles must not keep everybody out as the probe it happens to be.
     served.upstream.gate.admission.put_probe_down(served.ticket)
+    slot = HeldSlot(requests, call, served, deadline)
     try:
-        yield HeldSlot(requests, call, served, deadline)
+        yield slot
     finally:
-        served.release()
+        slot.leave()

@@ -30,6 +30,7 @@ class ReplyStream:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._flying = False
+        self._opening = False
         self._reading = False
         self._over = False
         self._late: DeadlineExceeded | None = None
@@ -83,7 +84,9 @@ class ReplyStream:
         """Stop reading: the provider's call is cancelled and the slot is free. Safe to call again."""
         if self._reading:
             raise InvalidRequest("this stream is being read; cancel its reader instead")
-        if not self._over:
+        if self._opening:
+            self._over = True  # Whoever opens it ends it.
+        elif not self._over:
             self._end()
             await self._abandon()
 
@@ -99,10 +102,12 @@ class ReplyStream:
     # ---- Opening and reading ------------------------------------------------------------------------
 
     async def _open(self) -> Served[Opened]:
+        if self._over:
+            raise self._late or InvalidRequest("this stream is over; ask for a new one")
         if self._served is not None:
             return self._served
         self._requests.take_off(self._request)
-        self._flying = True
+        self._flying = self._opening = True
         first_token_s = self._requests.dispatcher.routes.find(self._call.model).timeouts.stream_first_token_s
         try:
             served = await self._requests.dispatcher.run(self._call, OpenStream(self._request, first_token_s))
@@ -114,14 +119,20 @@ class ReplyStream:
             self._end()
             self._requests.failed(self._request, self._call, error)
             raise
+        finally:
+            self._opening = False
         self._served = served
-        if self._over:
+        if self._closed_meanwhile():
+            self._end()
             await self._abandon()
             raise InvalidRequest("this stream was closed while it opened")
         served.ticket.streaming = True
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_at(self._call.deadline, _on_deadline, weakref.ref(self))
         return served
+
+    def _closed_meanwhile(self) -> bool:
+        return self._over
 
     async def _next(self) -> Chunk:
         if self._late is not None:
@@ -168,19 +179,19 @@ class ReplyStream:
         """The stream broke after content was handed out: nothing can be retried, everything is noted."""
         self._end()
         failure = classify(error, now=self._requests.dispatcher.clock.utc())
-        try:
-            await close_stream(served.result.chunks)
-        finally:
-            served.upstream.free_tokens(served.ticket)
-            served.upstream.ended(served.ticket, self._call, served.number, failure, self._usage)
-            served.release()
         cut = StreamCut(
             f"{served.upstream.name}: the stream broke after {self._chars} characters: "
             f"{failure.message or failure.error}",
             failure=failure,
             attempts=self._call.attempts,
         )
-        self._requests.failed(self._request, self._call, cut)
+        try:
+            await close_stream(served.result.chunks)
+        finally:
+            served.upstream.free_tokens(served.ticket)
+            served.upstream.ended(served.ticket, self._call, served.number, failure, self._usage)
+            served.release()
+            self._requests.failed(self._request, self._call, cut)
         return cut
 
     async def _expired(self) -> DeadlineExceeded:

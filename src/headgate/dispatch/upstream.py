@@ -85,6 +85,7 @@ class Upstream:
         try:
             with self.gate.preemptible(ticket):
                 result = await work.call(self.provider)
+            usage = work.usage(result)
         except (asyncio.CancelledError, Preempted) as stop:
             self.free_tokens(ticket)
             self.tell_attempt(call, number, started_at, self._stopped(call, stop), None)
@@ -96,7 +97,6 @@ class Upstream:
             self.free_tokens(ticket)
             self.ended(ticket, call, number, failure, None)
             return Failed(failure, error)
-        usage = work.usage(result)
         self.settle(ticket, usage)
         return self._judged(ticket, call, work, number, result, usage)
 
@@ -140,8 +140,8 @@ class Upstream:
         probe, ticket.probe = ticket.probe, False
         for change in self._health.record(failure, probe=probe, now=now):
             self._tell(change, failure)
-        if failure is None:
-            self.gate.admission.pause.call_succeeded(started_at)
+        if failure is None and self.gate.admission.pause.call_succeeded(started_at):
+            self.gate.look_again()
         if self._adaptive is not None:
             self._adapt(self._adaptive, failure, started_at, now)
         self.tell_attempt(call, number, started_at, failure, usage)

@@ -1,8 +1,9 @@
 """What an attempt does at the provider, and whether its result is any good."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -11,7 +12,7 @@ from headgate.core.failures import Failure, FailureKind
 from headgate.core.messages import Answer, Chunk, Request, Usage, estimate_usage
 from headgate.core.ports.provider import ItemAnswer, Provider
 
-T_co = TypeVar("T_co", covariant=True)
+logger = logging.getLogger("headgate")
 T = TypeVar("T")
 
 Check = Callable[[Answer], object]
@@ -46,11 +47,11 @@ class Complete:
 
     async def call(self, provider: Provider) -> Answer:
         if self._first_token_s is None:
-            return await provider.complete(self._request)
+            return _an_answer(await provider.complete(self._request))
         scope = asyncio.timeout(self._first_token_s)
         try:
             async with scope:
-                return await provider.complete(self._request)
+                return _an_answer(await provider.complete(self._request))
         except TimeoutError:
             if not scope.expired():
                 raise
@@ -61,6 +62,19 @@ class Complete:
 
     def usage(self, result: Answer) -> Usage:
         return result.usage or estimate_usage(self._request, result.content or "")
+
+
+def _an_answer(answer: object) -> Answer:
+    if not isinstance(answer, Answer):
+        raise TypeError(f"the provider's complete must return an Answer, not {type(answer).__name__}")
+    return answer
+
+
+def _item_answers(items: Sequence[Any]) -> Sequence[ItemAnswer]:
+    for item in items:
+        if not isinstance(item, ItemAnswer) or not isinstance(item.outcome, Answer | Failure):
+            raise TypeError("the provider's complete_many must return ItemAnswers")
+    return items
 
 
 def flaw_of(answer: Answer, check: Check | None) -> str | None:
@@ -91,7 +105,7 @@ class CompleteMany:
         self._requests = requests
 
     async def call(self, provider: Provider) -> Sequence[ItemAnswer]:
-        items = await provider.complete_many(self._requests)
+        items = _item_answers(await provider.complete_many(self._requests))
         failures = [item.outcome for item in items if isinstance(item.outcome, Failure)]
         kinds = {failure.kind for failure in failures}
         # When all fail alike it is the call that failed: one retry, one fallback, one mark against the upstream.
@@ -166,8 +180,13 @@ class OpenStream:
 async def close_stream(chunks: AsyncIterator[Chunk]) -> None:
     """Stop the provider's work; generators and our own iterators both close this way."""
     closing = getattr(chunks, "aclose", None)
-    if closing is not None:
+    if closing is None:
+        return
+    try:
         await closing()
+    except Exception:
+        # The call is over one way or another; how it ended is already known.
+        logger.exception("a provider's stream could not be closed")
 
 
 async def next_chunk(chunks: AsyncIterator[Chunk], idle_s: float) -> Chunk:
