@@ -665,3 +665,15 @@ def test_a_provider_that_answers_nonsense_is_broken_and_nobody_hangs(many: bool)
         assert len(_of(stage, events.Responded)) == (3 if many else 1)
 
     virtual.run(main)
+
+
+def test_least_busy_takes_turns_among_the_idle() -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(
+            world, {"latency_s": 0.1}, {"latency_s": 0.1}, {"latency_s": 0.1}, balance="least_busy"
+        )
+        for _ in range(6):
+            await stage.gateway.complete(model="m", messages=USER)
+        assert [provider.calls for provider in stage.providers] == [2, 2, 2]
+
+    virtual.run(main)

@@ -61,6 +61,10 @@ class UnknownModel(InvalidRequest):
 class DuplicateRequest(InvalidRequest):
     """A request id names one call; while it runs, nobody else may use it."""
 
+    def __init__(self, request_id: str) -> None:
+        message = f"request id {request_id!r} is already in flight; give each request its own"
+        super().__init__(message, param="request_id")
+
 
 class Refused(HeadgateError):
     """Not now. Trying again after `retry_after_s` is welcome."""

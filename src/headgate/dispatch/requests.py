@@ -30,10 +30,7 @@ class Requests:
     def take_off(self, request: Request) -> None:
         """An id names one request at a time."""
         if request.id in self._in_flight:
-            raise DuplicateRequest(
-                f"request id {request.id!r} is already in flight; give each request its own",
-                param="request_id",
-            )
+            raise DuplicateRequest(request.id)
         self._in_flight.add(request.id)
 
     def land(self, request: Request) -> None:

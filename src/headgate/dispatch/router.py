@@ -29,10 +29,7 @@ class ResponseRouter:
     def register(self, request: Request, future: asyncio.Future[Reply]) -> None:
         """Remember who asked. An id names one request at a time."""
         if request.id in self._futures:
-            raise DuplicateRequest(
-                f"request id {request.id!r} is already in flight; give each request its own",
-                param="request_id",
-            )
+            raise DuplicateRequest(request.id)
         self._requests[request.id] = request
         self._futures[request.id] = future
         # Whatever ends the future (an answer, an error, a cancelled asker), its id is free again.

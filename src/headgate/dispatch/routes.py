@@ -51,7 +51,8 @@ class Route:
 
     def in_order(self) -> tuple[Upstream, ...]:
         if self.balance is Balance.LEAST_BUSY:
-            return tuple(sorted(self.upstreams, key=lambda upstream: upstream.load))
+            # Equally busy ones take turns, else an idle model would only ever call its first.
+            return tuple(sorted(self.upstreams, key=lambda upstream: (upstream.load, upstream.calls_made)))
         return self.upstreams
 
 

@@ -59,6 +59,7 @@ class Upstream:
         self.timeouts = timeouts
         self.budget = budget
         self.spill = spill
+        self.calls_made = 0
         self.visitors = 0
         """Calls that are with this upstream in any way, asleep between attempts included."""
         self._clock = clock
@@ -82,6 +83,7 @@ class Upstream:
         """Call the provider once and note everything that follows from how it went."""
         ticket.attempt_at = started_at = self._clock.now()
         call.attempts += 1
+        self.calls_made += 1
         try:
             with self.gate.preemptible(ticket):
                 result = await work.call(self.provider)
