@@ -4,6 +4,9 @@ import asyncio
 import json
 import logging
 import math
+import subprocess
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +193,47 @@ def test_the_blocking_gateway_says_so_when_it_is_called_from_within_itself(tmp_p
 
         with pytest.raises(headgate.CheckBroken, match="not from within"):
             gateway.complete(model="simulated/instant", messages=USER, check=judge)
+
+
+def test_closing_the_blocking_gateway_tells_the_calls_of_other_threads(tmp_path: Path) -> None:
+    ends: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            gateway.complete(model="simulated/slow", messages=USER)
+        except headgate.HeadgateError as error:
+            ends.append(error)
+
+    with headgate.open_blocking({"data_dir": str(tmp_path)}, env={}) as gateway:
+        thread = threading.Thread(target=ask)
+        thread.start()
+        while not any(gate.available_slots < gate.total_slots for gate in gateway.status().upstreams):
+            pass
+    thread.join()
+    assert [type(error) for error in ends] == [Draining]
+
+
+def test_a_blocking_gateway_says_so_in_a_forked_child(tmp_path: Path) -> None:
+    """Its loop's thread stayed with the parent: a call would wait for ever."""
+    script = """
+import os, sys, headgate
+with headgate.open_blocking({"data_dir": sys.argv[1]}, env={}) as gateway:
+    if os.fork() == 0:
+        try:
+            gateway.complete(model="simulated", messages=[{"role": "user", "content": "Hi"}], deadline_s=2)
+        except RuntimeError as error:
+            os._exit(0 if "process" in str(error) else 1)
+        os._exit(1)
+    _, status = os.wait()
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script, str(tmp_path)],
+        timeout=30,
+        check=False,
+        capture_output=True,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_scripts_can_do_without_an_event_loop(tmp_path: Path) -> None:

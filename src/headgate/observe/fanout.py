@@ -46,7 +46,7 @@ class EventFanout:
         for seat in self._seats:
             try:
                 seat.listener(event)
-            # One of the three places for a broad except: a listener is anybody's code, and no call may fail
+            # A place for a broad except: a listener is anybody's code, and no call may fail
             # by it. CancelledError too: here it comes from a listener's own future, the caller is not cancelled.
             except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001
                 _blame(seat, error)
