@@ -50,8 +50,8 @@ bench: $(VENV)/.dev ## Measured costs and figures, each beside its floor
 soak: $(VENV)/.dev ## Ten minutes of random storms and gate machines, each from its seed
 	@$(BIN)/python bench/soak.py
 
-crash: $(VENV)/.dev ## Kill a logging process 200 times; no line may be lost, torn in the middle or doubled
-	@HEADGATE_CRASH_ROUNDS=200 $(BIN)/pytest tests/crash -q
+crash: $(VENV)/.dev ## Kill producers, workers and databases, over 1,000 times; nothing accepted may be lost, doubled or stuck
+	@HEADGATE_CRASH_ROUNDS=1000 $(BIN)/pytest tests/crash -q
 
 lock: ## Pin all dependencies anew, with hashes (needs uv)
 	uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header --upgrade \

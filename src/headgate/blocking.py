@@ -9,11 +9,15 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from headgate.core.embeddings import EmbeddingReply
 from headgate.core.errors import Draining, HeadgateError
+from headgate.core.job import Job, JobState
 from headgate.core.messages import Chunk, Message, Reply, Request
 from headgate.dispatch.status import QueueStatus
 from headgate.dispatch.streams import ReplyStream
 from headgate.gateway import Gateway
+from headgate.runner.jobs import JobHandle
+from headgate.runner.tasks import Task
 
 T = TypeVar("T")
 
@@ -32,6 +36,8 @@ class BlockingGateway:
         self._closing: asyncio.Event | None = None
         self._thread: threading.Thread | None = None
         self._failures: list[Exception] = []
+        self._calls: set[asyncio.Task[Any]] = set()
+        self.jobs = BlockingJobs(self)
         self._process = os.getpid()
 
     def __enter__(self) -> Self:
@@ -55,6 +61,10 @@ class BlockingGateway:
         if self._failures and error is None:
             raise self._failures[0]
 
+    def run(self, ask: Callable[[Gateway], Coroutine[Any, Any, T]]) -> T:
+        """Anything the gateway can do: `gateway.run(lambda g: g.dead_letters.list(limit=10))`."""
+        return self._run(ask(self._open))
+
     def complete(self, *, model: str, messages: Sequence[Message], **options: Any) -> Reply:
         """As `Gateway.complete`."""
         return self._run(self._open.complete(model=model, messages=messages, **options))
@@ -64,6 +74,10 @@ class BlockingGateway:
     ) -> list[Reply | HeadgateError]:
         """As `Gateway.complete_many`."""
         return self._run(self._open.complete_many(requests, **options))
+
+    def embed(self, *, model: str, input: str | Sequence[str], **options: Any) -> EmbeddingReply:  # noqa: A002
+        """As `Gateway.embed`."""
+        return self._run(self._open.embed(model=model, input=input, **options))
 
     def stream(self, *, model: str, messages: Sequence[Message], **options: Any) -> Iterator[Chunk]:
         """As `Gateway.stream`: an iterator of chunks, closed when it is read to the end or dropped."""
@@ -91,7 +105,7 @@ class BlockingGateway:
             raise RuntimeError(
                 "use this inside its `with` block, in the process that opened it, and not from within its own calls"
             )
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = asyncio.run_coroutine_threadsafe(self._known(work), self._loop)
         try:
             return future.result()
         except concurrent.futures.CancelledError:
@@ -99,6 +113,22 @@ class BlockingGateway:
         except BaseException:
             future.cancel()
             raise
+
+    async def _known(self, work: Coroutine[Any, Any, T]) -> T:
+        """Calls are known, so that closing ends them; a worker's jobs are not calls, and end in their own way."""
+        call = asyncio.current_task()
+        assert call is not None  # noqa: S101 - a coroutine of a loop always has one
+        self._calls.add(call)
+        try:
+            return await work
+        finally:
+            self._calls.discard(call)
+
+    async def _cancel_calls(self) -> None:
+        calls = tuple(self._calls)
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
 
     async def _serve(self, ready: threading.Event) -> None:
         self._closing = asyncio.Event()
@@ -108,11 +138,53 @@ class BlockingGateway:
                 ready.set()
                 await self._closing.wait()
                 self._loop = self._gateway = None
-                await _cancel_others()
+                await self._cancel_calls()
         except Exception as error:  # noqa: BLE001 - carried to the thread that opens or closes this
             self._failures.append(error)
         finally:
             ready.set()
+
+
+class BlockingJobs:
+    """As `Gateway.jobs`, without await."""
+
+    def __init__(self, gateway: BlockingGateway) -> None:
+        self._gateway = gateway
+
+    def submit(self, task: "str | Task[Any, Any]", input: Any = None, **options: Any) -> "BlockingJobHandle":  # noqa: A002
+        handle = self._gateway.run(lambda gateway: gateway.jobs.submit(task, input, **options))
+        return BlockingJobHandle(self._gateway, handle)
+
+    def get(self, job_id: str, **options: Any) -> Job:
+        return self._gateway.run(lambda gateway: gateway.jobs.get(job_id, **options))
+
+    def list(self, **options: Any) -> Sequence[Job]:
+        return self._gateway.run(lambda gateway: gateway.jobs.list(**options))
+
+    def cancel(self, job_id: str, **options: Any) -> JobState:
+        return self._gateway.run(lambda gateway: gateway.jobs.cancel(job_id, **options))
+
+
+class BlockingJobHandle:
+    """As `JobHandle`, without await."""
+
+    def __init__(self, gateway: BlockingGateway, handle: JobHandle) -> None:
+        self.id = handle.id
+        self.created = handle.created
+        self._gateway = gateway
+        self._handle = handle
+
+    def job(self) -> Job:
+        return self._gateway.run(lambda _: self._handle.job())
+
+    def wait(self, timeout: float | None = None) -> Job:
+        return self._gateway.run(lambda _: self._handle.wait(timeout))
+
+    def result(self, timeout: float | None = None) -> Any:
+        return self._gateway.run(lambda _: self._handle.result(timeout))
+
+    def cancel(self) -> JobState:
+        return self._gateway.run(lambda _: self._handle.cancel())
 
 
 async def _next(stream: ReplyStream) -> Chunk | None:
@@ -121,11 +193,3 @@ async def _next(stream: ReplyStream) -> Chunk | None:
 
 async def _returned(value: Callable[[], T]) -> T:
     return value()
-
-
-async def _cancel_others() -> None:
-    me = asyncio.current_task()
-    others = [task for task in asyncio.all_tasks() if task is not me]
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)

@@ -1,27 +1,34 @@
-"""The library's face: complete, stream, complete_many, hold_slot, status. It is handed its parts."""
+"""The library's face: direct calls, jobs, dead letters, records, status. It is handed its parts."""
 
+import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from headgate.core import events
+from headgate.core.embeddings import EmbeddingReply, EmbeddingRequest, check_embedding, read_input
 from headgate.core.errors import DeadlineExceeded, HeadgateError, InvalidRequest
 from headgate.core.messages import Lane, Message, Reply, Request, check_request, check_text, read_lane
 from headgate.core.ports.clock import Clock
 from headgate.core.retry import RetryPolicy
-from headgate.dispatch.call import Call
-from headgate.dispatch.dispatcher import Dispatcher
+from headgate.dispatch.call import AnyRequest, Call
 from headgate.dispatch.holding import HeldSlot, hold_slot
 from headgate.dispatch.many import complete_many
 from headgate.dispatch.microbatch import Gatherer
+from headgate.dispatch.once import Once
 from headgate.dispatch.requests import Requests
 from headgate.dispatch.router import ResponseRouter
 from headgate.dispatch.routes import Balance, Gather, Routes
 from headgate.dispatch.status import QueueStatus, queue_status
 from headgate.dispatch.streams import ReplyStream
-from headgate.dispatch.work import Check
+from headgate.dispatch.work import Announce, Check
 from headgate.observe.fanout import EventFanout
+from headgate.runner.dead_letters import DeadLetters
+from headgate.runner.durable import Durable
+from headgate.runner.jobs import Jobs
+from headgate.runner.payloads import fingerprinted
+from headgate.runner.records import Records
 
 DRAIN_S: Final = 30.0
 
@@ -32,20 +39,26 @@ class Gateway:
     def __init__(
         self,
         routes: Routes,
+        requests: Requests,
+        durable: Durable,
         *,
         clock: Clock,
-        chance: Callable[[], float],
         new_id: Callable[[], str],
         fanout: EventFanout,
     ) -> None:
         self.routes = routes
+        self.jobs = Jobs(durable, clock, fanout)
+        self.dead_letters = DeadLetters(durable, self.jobs, clock, fanout)
+        self.records = Records(durable, clock)
         self.router = ResponseRouter(
             on_stray=lambda request_id: fanout(events.StrayAnswer(request_id=request_id))
         )
         self._clock = clock
         self._new_id = new_id
         self._fanout = fanout
-        self._requests = Requests(Dispatcher(routes, clock=clock, chance=chance, emit=fanout))
+        self._requests = requests
+        self._durable = durable
+        self._once = Once(durable.store, durable.idempotency, lambda: durable.node.id, clock)
         self._gatherers: dict[tuple[str, Lane, str, RetryPolicy | None], Gatherer] = {}
 
     async def complete(
@@ -59,6 +72,7 @@ class Gateway:
         check: Check | None = None,
         retry: RetryPolicy | None = None,
         request_id: str | None = None,
+        idempotency_key: str | None = None,
         tenant: str = "local",
         **params: Any,
     ) -> Reply:
@@ -66,10 +80,13 @@ class Gateway:
 
         `check` raises ValueError (or returns False) for an answer that cannot be used: it is then
         generated anew with the slot in hand, up to the policy's attempts. `params` go to the provider.
+        With an `idempotency_key` the same request gets the same answer for 72 hours, across crashes too.
         """
         request = self._request(model, messages, lane, agent_id, request_id, tenant, params)
         _check_callable("check", check)
         call = self._call(request, deadline_s, retry)
+        if idempotency_key is not None:
+            return await self._complete_once(request, call, check, idempotency_key)
         return await self._complete(request, call, check)
 
     def stream(
@@ -126,6 +143,41 @@ class Gateway:
 
         return await complete_many(asked, ask, self._in_flight_bound)
 
+    async def embed(
+        self,
+        *,
+        model: str,
+        input: str | Sequence[str],  # noqa: A002 - its name wherever embeddings are asked for
+        lane: Lane | str = Lane.INTERACTIVE,
+        deadline_s: float | None = None,
+        agent_id: str | None = None,
+        retry: RetryPolicy | None = None,
+        request_id: str | None = None,
+        tenant: str = "local",
+        **params: Any,
+    ) -> EmbeddingReply:
+        """One vector per text, in their order, or raise a `HeadgateError` that says what to do next.
+
+        `input` is a text or a list of up to 2048. They travel in one call, and are retried and fall back
+        together. `params` go to the provider.
+        """
+        request = EmbeddingRequest(
+            id=self._new_id() if request_id is None else request_id,
+            model=model,
+            input=read_input(input),
+            params=params,
+            lane=read_lane(lane),
+            tenant=tenant,
+            agent_id=agent_id,
+        )
+        check_embedding(request)
+        call = self._call(request, deadline_s, retry)
+        self._requests.take_off(request)
+        try:
+            return await self._requests.embed(request, call)
+        finally:
+            self._requests.land(request)
+
     @asynccontextmanager
     async def hold_slot(
         self,
@@ -167,12 +219,27 @@ class Gateway:
             raise InvalidRequest("a listener must be callable", param="listener")
         return self._fanout.listen(listener)
 
+    @property
+    def durable(self) -> Durable:
+        """The durable half, for those who run it: its store, node, tasks and worker."""
+        return self._durable
+
+    async def work(self) -> None:
+        """Run jobs in this process from now on. Calling it again changes nothing."""
+        await self._durable.work()
+
     async def aclose(self, drain_s: float = DRAIN_S) -> None:
-        """Refuse new calls, dismiss those who wait, let those in flight finish for a while, close the providers."""
+        """Refuse new calls, dismiss those who wait, let those in flight finish for a while, close everything.
+
+        Jobs that have not finished by then go back to waiting and lose no attempt.
+        """
         self.routes.close()
+        working = asyncio.ensure_future(self._durable.stop_working(drain_s))
         for gatherer in list(self._gatherers.values()):
             await gatherer.aclose()
         await self._requests.landed(drain_s)
+        await working
+        await self._durable.aclose()
         for route in self.routes.known():
             for upstream in route.upstreams:
                 await upstream.provider.aclose()
@@ -191,6 +258,20 @@ class Gateway:
             return await self._gather(request, call, check, route.gather or Gather(size=size), size)
         finally:
             self._requests.land(request)
+
+    async def _complete_once(self, request: Request, call: Call, check: Check | None, key: str) -> Reply:
+        """Alone, never in a micro-batch: its crash must be its own."""
+        body = fingerprinted([request.model, request.messages, request.params], what="the request")
+        await self._durable.start()
+
+        async def ask(announce: Announce) -> Reply:
+            self._requests.take_off(request)
+            try:
+                return await self._requests.complete(request, call, check, announce=announce)
+            finally:
+                self._requests.land(request)
+
+        return await self._once.reply(request.tenant, "complete", key, body, ask, deadline=call.deadline)
 
     async def _gather(
         self, request: Request, call: Call, check: Check | None, gather: Gather, most_inputs: int
@@ -256,7 +337,7 @@ class Gateway:
         params = {name: value for name, value in item.items() if name not in fields and name != "messages"}
         return self._request(messages=item.get("messages", ()), params=params, **known)
 
-    def _call(self, request: Request, deadline_s: float | None, retry: RetryPolicy | None) -> Call:
+    def _call(self, request: AnyRequest, deadline_s: float | None, retry: RetryPolicy | None) -> Call:
         _check_deadline(deadline_s)
         _check_policy(retry)
         return self._requests.call(request, deadline_s=deadline_s, policy=retry)

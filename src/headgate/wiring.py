@@ -5,7 +5,7 @@ import math
 import os
 import random
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -14,23 +14,34 @@ from typing import Any, Final
 
 from headgate.blocking import BlockingGateway
 from headgate.core.budget import CAPACITY, RetryBudget
+from headgate.core.errors import SettingsError
 from headgate.core.health import Health
 from headgate.core.ports.clock import Chance, Clock
 from headgate.core.ports.provider import Provider
+from headgate.core.ports.store import Store
 from headgate.core.timeouts import Timeouts
 from headgate.dispatch.clock import SystemClock
+from headgate.dispatch.dispatcher import Dispatcher
 from headgate.dispatch.gate import Gate
+from headgate.dispatch.jobcalls import JobCalls
+from headgate.dispatch.requests import Requests
 from headgate.dispatch.routes import Route, Routes
 from headgate.dispatch.upstream import Upstream
 from headgate.gateway import Gateway
 from headgate.observe.eventlog import EventLog
 from headgate.observe.fanout import EventFanout
 from headgate.providers.simulated import SimulatedProvider, options_for
+from headgate.runner.builtin import BUILT_IN
+from headgate.runner.durable import Durable
+from headgate.runner.tasks import Task, TaskTable
 from headgate.settings import ModelSettings, Settings, UpstreamSettings, load
 from headgate.settings.summary import summary
+from headgate.stores.sqlite import SqliteStore
 
 logger = logging.getLogger("headgate")
 SIMULATED: Final = "simulated"
+SQLITE: Final = "sqlite"
+DATABASE_FILE: Final = "headgate.db"
 
 SettingsSource = Settings | Mapping[str, Any] | str | Path | None
 """Built settings, a mapping shaped like headgate.yaml, a path to one, or None for ./headgate.yaml or defaults."""
@@ -93,15 +104,23 @@ def build(
     chance: Chance | None = None,
     new_id: Callable[[], str] | None = None,
     providers: Mapping[str, ProviderKind] = PROVIDERS,
+    store: Store | None = None,
+    tasks: Iterable[Task[Any, Any]] = (),
 ) -> Gateway:
-    """A gateway of these settings. Time, chance and ids may be handed in; real ones are the default."""
-    builder = _Builder(settings, clock or SystemClock(), chance or random.random, EventFanout(), providers)
+    """A gateway of these settings. Time, chance, ids and the store may be handed in; real ones are the default."""
+    builder = _Builder(
+        settings,
+        clock or SystemClock(),
+        chance or random.random,
+        EventFanout(),
+        providers,
+        new_id or _random_id,
+    )
+    routes = builder.routes()
+    requests = Requests(Dispatcher(routes, clock=builder.clock, chance=builder.chance, emit=builder.fanout))
+    durable = builder.durable(JobCalls(requests, routes), store, tasks)
     return Gateway(
-        builder.routes(),
-        clock=builder.clock,
-        chance=builder.chance,
-        new_id=new_id or _random_id,
-        fanout=builder.fanout,
+        routes, requests, durable, clock=builder.clock, new_id=builder.new_id, fanout=builder.fanout
     )
 
 
@@ -112,18 +131,24 @@ async def open(  # noqa: A001 - `headgate.open(…)` is how it reads
     env: Mapping[str, str] | None = None,
     clock: Clock | None = None,
     chance: Chance | None = None,
+    work: bool = False,
+    tasks: Iterable[Task[Any, Any]] = (),
 ) -> AsyncIterator[Gateway]:
     """A running gateway: `async with headgate.open() as gateway: await gateway.complete(…)`.
 
+    With `work=True` it also runs jobs: those of `tasks`, of the modules under `jobs.tasks` in the settings,
+    of installed packages, and the built-in ones. The database is opened at the first durable call, or at once.
     In virtual time hand in the world's clock and chance (see `headgate.planner.virtual`).
     """
     checked = read_settings(settings, env=env)
     logger.info("%s", summary(checked))
     clock = clock or SystemClock()
-    gateway = build(checked, clock=clock, chance=chance)
+    gateway = build(checked, clock=clock, chance=chance, tasks=tasks)
     log = EventLog(checked.logs_path, utc=clock.utc)
     gateway.listen(log)
     try:
+        if work:
+            await gateway.work()
         yield gateway
     finally:
         await gateway.aclose()
@@ -131,10 +156,14 @@ async def open(  # noqa: A001 - `headgate.open(…)` is how it reads
 
 
 def open_blocking(
-    settings: SettingsSource = None, *, env: Mapping[str, str] | None = None
+    settings: SettingsSource = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    work: bool = False,
+    tasks: Iterable[Task[Any, Any]] = (),
 ) -> BlockingGateway:
     """The same for scripts: `with headgate.open_blocking() as gateway: gateway.complete(…)`."""
-    return BlockingGateway(partial(open, settings, env=env))
+    return BlockingGateway(partial(open, settings, env=env, work=work, tasks=tuple(tasks)))
 
 
 def _random_id() -> str:
@@ -148,6 +177,36 @@ class _Builder:
     chance: Chance
     fanout: EventFanout
     providers: Mapping[str, ProviderKind]
+    new_id: Callable[[], str]
+
+    def durable(self, calls: JobCalls, store: Store | None, tasks: Iterable[Task[Any, Any]]) -> Durable:
+        settings = self.settings
+        return Durable(
+            store or self._store(),
+            self._tasks(tasks),
+            calls,
+            rules=settings.jobs,
+            idempotency=settings.idempotency,
+            folder=settings.data_dir / "nodes",
+            clock=self.clock,
+            chance=self.chance,
+            new_id=self.new_id,
+            emit=self.fanout,
+        )
+
+    def _store(self) -> Store:
+        database = self.settings.database
+        if database == SQLITE:
+            path = self.settings.data_dir / DATABASE_FILE
+            return SqliteStore(path, clock=self.clock, new_id=self.new_id)
+        return _postgres(database, self.clock, self.new_id)
+
+    def _tasks(self, handed_in: Iterable[Task[Any, Any]]) -> TaskTable:
+        table = TaskTable((*BUILT_IN, *handed_in))
+        for path in self.settings.jobs.tasks:
+            table.load(path)
+        table.load_entry_points()
+        return table
 
     def routes(self) -> Routes:
         models = self.settings.models
@@ -196,6 +255,16 @@ class _Builder:
             adaptive=settings.adaptive,
             spill=settings.spill,
         )
+
+
+def _postgres(url: str, clock: Clock, new_id: Callable[[], str]) -> Store:
+    try:
+        from headgate.stores.postgres import PostgresStore  # noqa: PLC0415 - an extra: not everybody has it
+    except ImportError as error:
+        raise SettingsError(
+            "database: PostgreSQL needs the extra: pip install 'headgate[postgres]'"
+        ) from error
+    return PostgresStore(url, clock=clock, new_id=new_id)
 
 
 def _built_in(models: Mapping[str, ModelSettings]) -> bool:

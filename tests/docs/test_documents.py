@@ -44,10 +44,12 @@ def test_the_virtual_time_example_runs(
 
 def test_the_library_page_names_every_argument() -> None:
     page = (ROOT / "docs/reference/library.md").read_text()
-    for method in (headgate.Gateway.complete, headgate.Gateway.complete_many, headgate.Gateway.hold_slot):
+    gateway = headgate.Gateway
+    for method in (gateway.complete, gateway.complete_many, gateway.embed, gateway.hold_slot):
         for name in inspect.signature(method).parameters:
             assert name == "self" or f"{name}" in page, name
-    assert [field for field in headgate.Reply.__struct_fields__ if f"`{field}`" not in page] == []
+    fields = {*headgate.Reply.__struct_fields__, *headgate.EmbeddingReply.__struct_fields__}
+    assert [field for field in fields if f"`{field}`" not in page] == []
 
 
 def test_the_other_examples_of_the_readme_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,8 @@ import pytest
 import yaml
 
 from headgate.core.gate_rules import GateRules
+from headgate.core.idempotency import IdempotencyRules
+from headgate.core.job_rules import JobRules
 from headgate.core.pacing import PacingRules
 from headgate.core.problems import InvalidSettings
 from headgate.core.retry import RetryPolicy
@@ -23,16 +25,20 @@ from headgate.settings.summary import summary
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `([^`]+)` \| (.+?) \| .+ \|$", re.MULTILINE)
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-RECORDS: Mapping[type, str] = {
-    Settings: "",
-    ModelSettings: "M.",
-    RetryPolicy: "M.retry.",
-    Timeouts: "M.timeouts.",
-    Gather: "M.gather.",
-    UpstreamSettings: "U.",
-    GateRules: "U.",
-    PacingRules: "U.",
-}
+RECORDS: Sequence[tuple[str, Any]] = (
+    ("", Settings),
+    ("M.", ModelSettings),
+    ("M.retry.", RetryPolicy),
+    ("M.timeouts.", Timeouts),
+    ("M.gather.", Gather),
+    ("U.", UpstreamSettings),
+    ("U.", GateRules),
+    ("U.", PacingRules),
+    ("jobs.", JobRules),
+    # Not the class: jobs have defaults of their own.
+    ("jobs.retry.", JobRules().retry),
+    ("idempotency.", IdempotencyRules),
+)
 # Keys that are written otherwise in a file, or whose default is a section of its own.
 PARTS = {"U.gate", "U.pacing"}
 IN_WORDS = {
@@ -41,6 +47,10 @@ IN_WORDS = {
     "M.timeouts": "see below",
     "M.retry.max_retries": "none",
     "U.options": "none",
+    "jobs": "see below",
+    "jobs.retry": "see below",
+    "jobs.tasks": "none",
+    "idempotency": "see below",
 }
 
 
@@ -57,21 +67,22 @@ def blocks(language: str) -> list[str]:
 
 def keys() -> Iterator[tuple[str, str]]:
     """Every key of the records with its default as the page writes it."""
-    for record, prefix in RECORDS.items():
+    for prefix, record in RECORDS:
         for field in dataclasses.fields(record):
             key = f"{prefix}{field.name}"
+            default = field.default if isinstance(record, type) else getattr(record, field.name)
             if key not in PARTS:
-                yield key, IN_WORDS.get(key) or _default(field)
+                yield key, IN_WORDS.get(key) or _default(default)
     yield "M.retry.max_retries", "none"
+    yield "jobs.retry.max_retries", "none"
 
 
-def _default(field: "dataclasses.Field[Any]") -> str:
-    value = field.default
+def _default(value: Any) -> str:
     if value is dataclasses.MISSING:
         return "required"
     if value is None or isinstance(value, bool):
         return f"`{'null' if value is None else str(value).lower()}`"
-    return f"`{value:g}`" if isinstance(value, int | float) else f"`{value}`"
+    return f"`{value:.15g}`" if isinstance(value, int | float) else f"`{value}`"
 
 
 def test_the_table_names_every_key_with_its_default_and_no_other() -> None:
@@ -91,6 +102,11 @@ def test_the_defaults_are_what_a_file_without_keys_gets() -> None:
     )
 
     assert settings.models["m"] == ModelSettings(upstreams=(UpstreamSettings(provider="simulated"),))
+    assert (settings.database, settings.jobs, settings.idempotency) == (
+        "sqlite",
+        JobRules(),
+        IdempotencyRules(),
+    )
 
 
 def test_the_example_is_read_and_printed_as_the_page_shows(tmp_path: Path) -> None:
@@ -111,6 +127,8 @@ def test_the_overrides_of_the_page_work_on_its_example() -> None:
     assert settings.models["summary"].retry.max_attempts == 5
     assert settings.models["summary"].upstreams[0].gate.slots == 4
     assert settings.models["sketch/*"].timeouts.total_s == 60
+    assert settings.jobs.workers == 8
+    assert settings.jobs.tasks == ("news.tasks", "news.digest:app")
 
 
 def test_the_report_is_the_one_the_page_shows() -> None:

@@ -151,7 +151,7 @@ def test_a_mistake_names_its_variable() -> None:
         "models.summary.retry.max_attempts: must be at least 1, not 0",
         f"models.summary.slots: is no setting; {known}",
         "models.new.upstreams: must be a list with at least one upstream",
-        "datadir: is no setting; did you mean 'data_dir'? known: data_dir, logs_dir, models",
+        "datadir: is no setting; did you mean 'data_dir'? known: data_dir, database, idempotency, jobs, logs_dir, models",
     ]
     assert [variable.removesuffix(")") for _, variable in blamed] == [
         "HEADGATE__MODELS__SUMMARY__UPSTREAMS__0__COLOR",
@@ -221,6 +221,15 @@ def test_an_override_beneath_another_one_runs_through_its_value() -> None:
     assert mistakes_in(FILE, env) == [
         "HEADGATE__MODELS__SUMMARY__RETRY__MAX_ATTEMPTS: models.summary.retry has no parts that could be set"
     ]
+
+
+@pytest.mark.parametrize("section", ["", "jobs:", "jobs: {}", "jobs: {retry: }", "jobs: {retry: null}"])
+def test_an_override_leads_through_an_empty_section(section: str) -> None:
+    """An empty section means its defaults: a key set in it must not depend on whether it stands in the file."""
+    settings = loaded(section, {"HEADGATE__JOBS__RETRY__FACTOR": "3", "HEADGATE__JOBS__WORKERS": "8"})
+
+    assert settings.jobs.retry.factor == 3
+    assert settings.jobs.workers == 8
 
 
 def test_an_override_through_a_wrong_section_leaves_both_mistakes_visible() -> None:

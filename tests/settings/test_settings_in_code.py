@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from settings.settings_stage import PROVIDERS
 
+from headgate.core.idempotency import IdempotencyRules
+from headgate.core.job_rules import JobRules
 from headgate.core.problems import InvalidSettings
 from headgate.dispatch.routes import Gather
 from headgate.settings import ModelSettings, Settings, UpstreamSettings, load
@@ -61,6 +63,25 @@ def test_a_mapping_that_shares_its_parts_is_not_copied_for_ever(monkeypatch: pyt
         (lambda: Settings(models={"a*": one_model()}), "models.a*: a star may only end"),
         (lambda: Settings(models={"": one_model()}), "models.: a model's name must have"),
         (lambda: Settings(logs_dir=Path("~/x")), "logs_dir: must not start with ~"),
+        (lambda: Settings(database="mysql://me:hunter2@db"), "database: must be sqlite or a URL"),
+        (lambda: Settings(database=wrong(None)), "database: must be text, not of type NoneType"),
+        (lambda: JobRules(workers=0), "workers: must be at least 1, not 0"),
+        (lambda: JobRules(retry=wrong("web")), "retry: must be a RetryPolicy, not 'web'"),
+        (lambda: JobRules(tasks=wrong("news.tasks")), "tasks: must be a tuple of import paths, not 'news"),
+        (
+            lambda: JobRules(tasks=("news.tasks", "news/tasks")),
+            "tasks[1]: must be the import path of a module",
+        ),
+        (lambda: JobRules(tasks=(wrong(["x"]),)), "tasks[0]: must be the import path of a module"),
+        (
+            lambda: IdempotencyRules(mismatch_status=wrong([409])),
+            "mismatch_status: must be 409 or 422, not [409]",
+        ),
+        (
+            lambda: IdempotencyRules(mismatch_status=wrong(409.0)),
+            "mismatch_status: must be 409 or 422, not 409.0",
+        ),
+        (lambda: IdempotencyRules(unknown=wrong([])), "unknown: must be one of rerun, refuse, not []"),
         (lambda: ModelSettings(upstreams=()), "upstreams: must have at least one entry"),
         (
             lambda: dataclasses.replace(one_model(), gather=Gather(size=0)),
@@ -75,6 +96,11 @@ def test_records_built_in_code_refuse_the_same(build: Callable[[], object], mist
         build()
 
     assert str(caught.value.problems[0]).startswith(mistake)
+
+
+def wrong(value: Any) -> Any:
+    """What a type checker would not let through."""
+    return value
 
 
 def one_model() -> ModelSettings:

@@ -9,6 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from settings.settings_stage import PROVIDERS, loaded
 
+from headgate.core.idempotency import IdempotencyRules
+from headgate.core.job_rules import JobRules
 from headgate.core.problems import InvalidSettings
 from headgate.settings import Settings, load
 from headgate.settings.fields import names_of
@@ -22,6 +24,8 @@ WORDS = sorted(
     | names_of(Settings)
     | names_of(ModelSettings)
     | names_of(UpstreamSettings)
+    | names_of(JobRules)
+    | names_of(IdempotencyRules)
     | {"max_attempts", "max_retries", "jitter", "size", "wait_ms", "total_s", "m", "simulated", "simulated/*"}
 )
 LEAVES: st.SearchStrategy[Any] = st.one_of(
@@ -52,12 +56,29 @@ MODELS = st.dictionaries(
         optional=dict.fromkeys(("retry", "timeouts", "balance", "gather", "x"), JUNK),
     ),
 )
+JOBS = st.fixed_dictionaries({}, optional=dict.fromkeys([*sorted(names_of(JobRules)), "x"], JUNK))
+KEY_RULES = st.fixed_dictionaries(
+    {}, optional=dict.fromkeys([*sorted(names_of(IdempotencyRules)), "x"], JUNK)
+)
+URLS = st.text(st.sampled_from("ab1:@/?#[]%=&, é"), max_size=12).map(lambda rest: f"postgres://{rest}")
 NEARLY_RIGHT = st.fixed_dictionaries(
-    {}, optional={"models": MODELS, "data_dir": JUNK, "logs_dir": JUNK, "x": JUNK}
+    {},
+    optional={
+        "models": MODELS,
+        "data_dir": JUNK,
+        "logs_dir": JUNK,
+        "database": st.one_of(JUNK, URLS),
+        "jobs": st.one_of(JUNK, JOBS),
+        "idempotency": st.one_of(JUNK, KEY_RULES),
+        "x": JUNK,
+    },
 )
 ENVIRONMENT = st.dictionaries(
     st.lists(
-        st.sampled_from(["MODELS", "M", "0", "1", "UPSTREAMS", "SLOTS", "RETRY", "", "A_B"]), max_size=5
+        st.sampled_from(
+            ["MODELS", "M", "0", "1", "UPSTREAMS", "SLOTS", "RETRY", "JOBS", "TASKS", "DATABASE", "", "A_B"]
+        ),
+        max_size=5,
     ).map(lambda parts: "HEADGATE__" + "__".join(parts)),
     st.one_of(st.text(max_size=8), st.sampled_from(["5", "[]", "{}", "{a: 1}", "null", "[[1]]", "web"])),
     max_size=4,

@@ -62,9 +62,13 @@ def test_the_summary_shows_what_is_in_force_and_marks_what_is_unusual() -> None:
         """
     usual = "timeouts: connect 5 s, first token 60 s, idle 30 s"
     pacing = "every 0.5 s, 60 requests/min, 1000 tokens/min"
+    ages = "expired after 259200 s, revived after 3600 s, kept 30 days"
     unusual = "promote_after_s 60, preempt, interactive lifo, adaptive, spill, no breaker, no budget"
     assert summary(loaded(text)).splitlines() == [
-        "data in .headgate, logs in /var/log/headgate",
+        "data in .headgate, logs in /var/log/headgate, database sqlite",
+        f"jobs: 64 workers, lease 30 s, timeout 600 s, {ages}, up to 1,000,000 pending, 100,000 per tenant",
+        "  5 attempts, 5 s × 2 up to 900 s, jitter full; no tasks",
+        "idempotency: keys kept 72 h, mismatch 409, unknown rerun",
         "simulated: worst case: 2 calls, 90.5 s",
         f"  no retries; {usual}, total 90.5 s; balance least_busy; gather 10 within 100 ms",
         "  1. cloud/small:4b: 2 slots, 1 reserved, depth unlimited",
@@ -72,4 +76,30 @@ def test_the_summary_shows_what_is_in_force_and_marks_what_is_unusual() -> None:
         "simulated/*: worst case: 4 calls, 300 s",
         f"  4 attempts, 1 s × 2 up to 20 s, jitter symmetric; {usual}, total 300 s",
         "  1. simulated: 8 slots, 0 reserved, depth 20",
+    ]
+
+
+def test_the_summary_tells_database_jobs_and_keys_as_they_are_set() -> None:
+    """Large and broken numbers come out as they went in: an operator compares them with the file."""
+    text = """\
+        database: postgresql://me:hunter2@db:5432/news?sslmode=require
+        jobs:
+          workers: 1
+          lease_s: 1.5
+          timeout_s: 0.25
+          expires_after_s: 31536000
+          revive_after_s: 1234567.5
+          retention_days: 0.5
+          max_pending: 123456789
+          max_pending_per_tenant: 1
+          retry: {max_retries: 0}
+          tasks: [news.tasks, "news.digest:app"]
+        idempotency: {retention_h: 0.5, mismatch_status: 422, unknown: refuse}
+        """
+    ages = "expired after 31536000 s, revived after 1234567.5 s, kept 0.5 days"
+    assert summary(loaded(text)).splitlines()[:4] == [
+        "data in .headgate, logs in .headgate/logs, database postgresql://me@db:5432/news",
+        f"jobs: 1 worker, lease 1.5 s, timeout 0.25 s, {ages}, up to 123,456,789 pending, 1 per tenant",
+        "  no retries; tasks from news.tasks, news.digest:app",
+        "idempotency: keys kept 0.5 h, mismatch 422, unknown refuse",
     ]

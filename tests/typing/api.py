@@ -1,5 +1,6 @@
 """Checked by mypy, never run: the types users rely on."""
 
+from collections.abc import Sequence
 from typing import assert_type
 
 import headgate
@@ -11,6 +12,9 @@ async def calls(gateway: headgate.Gateway) -> None:
     assert_type(reply.content, str | None)
     many = await gateway.complete_many([{"messages": []}], model="m")
     assert_type(many, list[headgate.Reply | headgate.HeadgateError])
+    embedded = await gateway.embed(model="m", input="Hi", dimensions=8)
+    assert_type(embedded, headgate.EmbeddingReply)
+    assert_type(embedded.vectors, Sequence[Sequence[float]])
     async with gateway.stream(model="m", messages=[]) as stream:
         async for chunk in stream:
             assert_type(chunk, headgate.Chunk)
@@ -27,6 +31,7 @@ async def opening() -> None:
 def scripts() -> None:
     with headgate.open_blocking("headgate.yaml") as gateway:
         assert_type(gateway.complete(model="m", messages=[]), headgate.Reply)
+        assert_type(gateway.embed(model="m", input=["Hi"]), headgate.EmbeddingReply)
 
 
 def policies(error: Exception) -> None:

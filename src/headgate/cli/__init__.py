@@ -1,5 +1,5 @@
 """The command line: parse, call, print. Exit code 2 means the input or the settings were wrong."""
 
-from headgate.cli.app import main
+from headgate.cli.entry import main
 
 __all__ = ["main"]

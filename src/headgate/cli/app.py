@@ -1,35 +1,25 @@
-"""The commands and their arguments. What they do lives in the modules they call."""
+"""The commands, registered. What they do lives in the modules named here."""
 
-import asyncio
-import io
-import sys
-from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
 import headgate
-from headgate.cli import demo, storm
-from headgate.core.errors import HeadgateError
-from headgate.settings.summary import summary
-from headgate.wiring import read_settings
+from headgate.cli import config, dead, demo, jobs, work
 
 app = typer.Typer(
     name="headgate",
-    help="Dependable LLM calls: honest queues, calm retries, one deadline.",
+    help="Dependable LLM calls and jobs: honest queues, calm retries, nothing lost.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-config = typer.Typer(help="Look at the settings.", no_args_is_help=True)
-app.add_typer(config, name="config")
-
-ConfigOption = Annotated[
-    Path | None,
-    typer.Option("--config", "-c", help="Settings file; default ./headgate.yaml if there is one."),
-]
+app.command("work")(work.command)
+app.add_typer(jobs.app, name="jobs")
+app.add_typer(dead.app, name="dead")
+app.add_typer(config.app, name="config")
+app.command("demo")(demo.command)
 
 
 @app.callback(invoke_without_command=True)
@@ -39,37 +29,3 @@ def front(
     if version:
         typer.echo(f"headgate {headgate.__version__}")
         raise typer.Exit
-
-
-@app.command("demo")
-def run_demo(
-    calls: Annotated[int, typer.Option(min=1, max=100_000, help="How many calls the storm has.")] = 400,
-    seconds: Annotated[float, typer.Option(min=0.1, max=3600, help="How long new calls keep coming.")] = 10.0,
-    seed: Annotated[int, typer.Option(min=0, help="Where the storm's chance begins.")] = 7,
-) -> None:
-    """Send a storm of calls to simulated upstreams that throttle, fail and go down; then judge.
-
-    Exit code 0 only if no call was lost and none was answered twice.
-    """
-    verdict = asyncio.run(demo.run(storm.Plan(calls=calls, seed=seed, seconds=seconds), Console()))
-    raise typer.Exit(0 if verdict.holds else 1)
-
-
-@config.command("check")
-def check(config: ConfigOption = None) -> None:
-    """Check the settings and print what is in force, with each model's worst case."""
-    typer.echo(summary(read_settings(config)))
-
-
-def main() -> NoReturn:
-    """Run the command line; mistakes of the user end with a message and exit code 2, not a traceback."""
-    # A terminal that cannot show a bar or a dash gets a question mark, not a traceback.
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
-    try:
-        app()
-    except HeadgateError as error:
-        typer.echo(f"headgate: {error}", err=True)
-        raise SystemExit(2) from None
-    raise SystemExit(0)

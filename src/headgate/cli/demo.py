@@ -3,8 +3,9 @@
 import asyncio
 import tempfile
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
@@ -12,12 +13,29 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate import wiring
+from headgate.cli import takeover
 from headgate.cli.storm import SETTINGS, Books, Plan, Verdict, blow, judge
 from headgate.dispatch.upstream import Upstream
 from headgate.gateway import Gateway
 
 FRAMES_PER_S = 12
 _SHADES = {"answered": "green", "refused": "yellow", "expired": "yellow", "failed": "red", "cancelled": "dim"}
+
+
+def command(
+    calls: Annotated[int, typer.Option(min=1, max=100_000, help="How many calls the storm has.")] = 400,
+    seconds: Annotated[float, typer.Option(min=0.1, max=3600, help="How long new calls keep coming.")] = 10.0,
+    jobs: Annotated[int, typer.Option(min=2, max=10_000, help="How many durable jobs follow.")] = 80,
+    seed: Annotated[int, typer.Option(min=0, help="Where the storm's chance begins.")] = 7,
+) -> None:
+    """A storm of calls on upstreams that throttle, fail and go down; then durable jobs whose worker is killed.
+
+    Exit code 0 only if nothing was lost and nothing was done twice.
+    """
+    console = Console()
+    verdict = asyncio.run(run(Plan(calls=calls, seed=seed, seconds=seconds), console))
+    outcome = asyncio.run(takeover.run(console, jobs=jobs, seed=seed))
+    raise typer.Exit(0 if verdict.holds and outcome.holds else 1)
 
 
 async def run(plan: Plan, console: Console) -> Verdict:

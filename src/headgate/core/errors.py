@@ -4,13 +4,24 @@ HeadgateError
 ├── SettingsError                   the operator's file, environment or arguments
 ├── InvalidRequest                  the caller's request makes no sense
 │   ├── UnknownModel
+│   ├── UnknownTask
+│   ├── UnknownJob                  also another tenant's
+│   ├── PayloadTooLarge
+│   ├── KeyMismatch                 an idempotency key came back with another request
 │   └── DuplicateRequest            the same request id is already in flight
+├── StateConflict                   not in this state: a finished job cannot be cancelled
+│   └── RecordExists                another record has this unique key
 ├── Refused                         not now; come back after `retry_after_s`
 │   ├── QueueFull
 │   │   └── DeadlineUnreachable     the queue is longer than the caller's patience
 │   ├── UpstreamThrottled           the provider asked everybody to wait
+│   ├── RetryBudgetSpent            too many retries lately: a job's next attempt comes later
+│   ├── BacklogFull                 too many jobs wait already
+│   ├── KeyInProgress               another request with this idempotency key is still running
+│   ├── StoreUnavailable            the database cannot be reached, is locked or has no room
 │   └── Draining                    this process is going away
 ├── DeadlineExceeded                the caller's time is up
+├── JobFailed                       a job that somebody waited for ended without a result: see `job`
 ├── Preempted                       a batch call gave way to an interactive one
 ├── CheckBroken                     the caller's own check raised something else than ValueError
 └── CallFailed                      the provider was asked, and it went wrong: see `failure`
@@ -28,6 +39,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     from headgate.core.failures import Failure
+    from headgate.core.job import Job
 
 
 class HeadgateError(Exception):
@@ -66,6 +78,54 @@ class DuplicateRequest(InvalidRequest):
         super().__init__(message, param="request_id")
 
 
+class UnknownTask(InvalidRequest):
+    """No task of that name is known here."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, param="task")
+
+
+class UnknownJob(InvalidRequest):
+    """No such job; another tenant's looks the same."""
+
+    code = "not_found"
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"there is no job {job_id[:100]!r}", param="id")
+
+
+class PayloadTooLarge(InvalidRequest):
+    """More than a job may carry."""
+
+    code = "payload_too_large"
+
+
+class KeyMismatch(InvalidRequest):
+    """An idempotency key names one request. A different one needs a key of its own."""
+
+    code = "idempotency_key_mismatch"
+
+    def __init__(self, key: str) -> None:
+        message = (
+            f"idempotency key {key[:100]!r} was used for a different request; use a new key for a new request"
+        )
+        super().__init__(message, param="idempotency_key")
+
+
+class StateConflict(HeadgateError):
+    """Not possible in the state it is in."""
+
+    code = "state_conflict"
+
+
+class RecordExists(StateConflict):
+    """Another record of the collection has this unique key; `record_id` says which."""
+
+    def __init__(self, collection: str, unique_key: str, record_id: str) -> None:
+        super().__init__(f"{collection} already has {unique_key[:200]!r}: record {record_id}")
+        self.record_id = record_id
+
+
 class Refused(HeadgateError):
     """Not now. Trying again after `retry_after_s` is welcome."""
 
@@ -92,6 +152,33 @@ class UpstreamThrottled(Refused):
     code = "upstream_throttled"
 
 
+class RetryBudgetSpent(Refused):
+    """An upstream's retries are used up for now; only a job's later attempts meet this."""
+
+    code = "budget_exhausted"
+
+
+class BacklogFull(Refused):
+    """As many jobs wait as are allowed to."""
+
+    code = "queue_full"
+
+
+class KeyInProgress(Refused):
+    """Another request with this idempotency key is still running."""
+
+    code = "idempotency_in_progress"
+
+
+class StoreUnavailable(Refused):
+    """The database cannot be reached, is locked or has no room. Nothing was stored."""
+
+    code = "store_unavailable"
+
+    def __init__(self, message: str, *, retry_after_s: float = 5.0) -> None:
+        super().__init__(message, retry_after_s=retry_after_s)
+
+
 class Draining(Refused):
     """The process is shutting down."""
 
@@ -102,6 +189,18 @@ class DeadlineExceeded(HeadgateError, TimeoutError):
     """The caller's time is up, wherever the call was."""
 
     code = "deadline_exceeded"
+
+
+class JobFailed(HeadgateError):
+    """A job ended as a dead letter or was cancelled; `job` tells its whole story."""
+
+    code = "job_failed"
+
+    def __init__(self, job: Job) -> None:
+        why = job.reason or job.state
+        detail = f": {job.error}" if job.error else ""
+        super().__init__(f"job {job.id} ({job.task}) ended as {job.state}, {why}{detail}")
+        self.job = job
 
 
 class Preempted(HeadgateError):

@@ -115,6 +115,49 @@ class HolderPreempted(msgspec.Struct, frozen=True, kw_only=True):
     request_ids: tuple[str, ...]
 
 
+class JobAccepted(msgspec.Struct, frozen=True, kw_only=True):
+    """A job is durable; `created` is False when its key or dedup key led to one that was there already."""
+
+    job_id: str
+    task: str
+    model: str | None
+    tenant: str
+    created: bool
+
+
+class JobSettled(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt at a job is over and written down: `state` is where the job is now."""
+
+    job_id: str
+    task: str
+    model: str | None
+    tenant: str
+    state: str
+    attempts: int
+    wait_ms: float
+    """From the time it was due to its start."""
+    run_ms: float
+    reason: str | None = None
+    """Why it is a dead letter, was skipped or cancelled."""
+    failure: str | None = None
+    """The class of what went wrong; `deferred` and `crashed` cost no attempt."""
+
+
+class JobsReplayed(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead letters were sent back to work."""
+
+    by: str
+    count: int
+
+
+class StoreChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """The database stopped working, or works again. Nothing that was accepted is lost meanwhile."""
+
+    store: str
+    health: str
+    error: str = ""
+
+
 class StrayAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """An answer came for a request nobody waits for: logged, never raised."""
 
@@ -133,6 +176,10 @@ Event: TypeAlias = (
     | UpstreamHeld
     | SlotsChanged
     | HolderPreempted
+    | JobAccepted
+    | JobSettled
+    | JobsReplayed
+    | StoreChanged
     | StrayAnswer
 )
 Listener: TypeAlias = Callable[[Event], None]

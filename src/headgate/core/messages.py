@@ -103,6 +103,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 1
     latency_ms: float = 0.0
     queue_ms: float = 0.0
+    replayed: bool = False
+    """Told again under its idempotency key; nobody was asked for it this time."""
 
 
 def check_request(request: Request) -> None:

@@ -1,10 +1,15 @@
 """One call on its way: what it needs from a gate, and what it has been through so far."""
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from headgate.core.embeddings import EmbeddingRequest, embedding_tokens
 from headgate.core.errors import HeadgateError
 from headgate.core.messages import Lane, Request, reserve_tokens
 from headgate.core.retry import RetryPolicy
+
+AnyRequest: TypeAlias = Request | EmbeddingRequest
+"""What a call may carry. Only the work it does knows which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +28,15 @@ class Call:
         "attempts",
         "deadline",
         "finished",
+        "goes_back",
         "lane",
         "model",
         "policy",
         "prepaid",
         "queue_s",
+        "repeats",
         "request_ids",
+        "since",
         "started_at",
         "tenant",
         "tokens",
@@ -56,6 +64,12 @@ class Call:
         self.tokens = tokens
         self.policy = policy
         """Overrides the model's own policy; a job's calls are single attempts."""
+        self.goes_back = False
+        """A job's call: preempted, it does not come back to the gate by itself, its job does."""
+        self.repeats = False
+        """A job's later attempt: it pays from the budget like any other retry."""
+        self.since = started_at
+        """From when its waiting counts; a job's call has waited since the job was due."""
         self.attempts = 0
         """Provider calls made, over all upstreams."""
         self.queue_s = 0.0
@@ -68,7 +82,7 @@ class Call:
 
     @classmethod
     def of(
-        cls, request: Request, *, started_at: float, deadline: float, policy: RetryPolicy | None = None
+        cls, request: AnyRequest, *, started_at: float, deadline: float, policy: RetryPolicy | None = None
     ) -> "Call":
         return cls(
             model=request.model,
@@ -77,6 +91,10 @@ class Call:
             deadline=deadline,
             lane=request.lane,
             tenant=request.tenant,
-            tokens=reserve_tokens(request),
+            tokens=_tokens(request),
             policy=policy,
         )
+
+
+def _tokens(request: AnyRequest) -> int:
+    return embedding_tokens(request) if isinstance(request, EmbeddingRequest) else reserve_tokens(request)

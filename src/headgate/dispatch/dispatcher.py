@@ -8,10 +8,17 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from headgate.core import events
-from headgate.core.errors import DeadlineExceeded, HeadgateError, Preempted, Refused
+from headgate.core.errors import (
+    CallFailed,
+    DeadlineExceeded,
+    HeadgateError,
+    Preempted,
+    Refused,
+    RetryBudgetSpent,
+)
 from headgate.core.failures import FailureKind
 from headgate.core.ports.clock import Chance, Clock
 from headgate.core.retry import GiveUp, Wait
@@ -24,6 +31,8 @@ from headgate.dispatch.work import Work
 
 logger = logging.getLogger("headgate")
 T = TypeVar("T")
+BUDGET_REST_S: Final = 10.0
+"""How long a job waits when its upstream's retry budget is used up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +109,17 @@ class Dispatcher:
                 return outcome
             setbacks.append(outcome)
             if not outcome.moves_on:
-                raise outcome.error
+                raise _told(call, outcome.error)
             if ahead:
                 self._fell_back(call, upstream, ahead[0], outcome)
-        raise soonest(setbacks)
+        raise _told(call, soonest(setbacks))
 
     async def _visit(
         self, call: Call, upstream: Upstream, inside: Inside[T], *, last: bool
     ) -> Served[T] | Setback:
         """One upstream: wait at its gate, then attempt until served or told to go."""
         ticket = Ticket(
-            since=call.started_at,
+            since=call.since,
             lane=call.lane,
             tenant=call.tenant,
             deadline=call.deadline,
@@ -157,11 +166,15 @@ class Dispatcher:
         failed: Failed | None = None
         keep = False
         try:
+            if call.repeats:
+                paid = self._pay(upstream)
             while True:
                 number += 1
                 try:
                     result = await upstream.attempt(ticket, call, work, number)
                 except Preempted:
+                    if call.goes_back:
+                        raise
                     # Not its fault: uncounted, and back at the head of its turn.
                     number -= 1
                     await self._give_way(call, upstream, ticket)
@@ -185,6 +198,16 @@ class Dispatcher:
             upstream.budget.give_back(paid)
             if not keep:
                 upstream.gate.leave(ticket)
+
+    def _pay(self, upstream: Upstream) -> float:
+        """A job's later attempt is a retry to the upstream, whoever owns it."""
+        cost = upstream.budget.take(FailureKind.TRANSIENT)
+        if cost is None:
+            error = RetryBudgetSpent(
+                f"{upstream.name}: its retry budget is used up", retry_after_s=BUDGET_REST_S
+            )
+            raise _RefusedAtGate(error)
+        return cost
 
     def _refused_on_return(
         self, call: Call, upstream: Upstream, failed: Failed | None, error: HeadgateError
@@ -271,7 +294,7 @@ class Dispatcher:
         await self._enter(call, upstream, ticket, returning=True)
 
     def _reward(self, upstream: Upstream, number: int, paid: float) -> None:
-        if number == 1:
+        if number == 1 and not paid:
             upstream.budget.first_try_succeeded()
         else:
             upstream.budget.give_back(paid)
@@ -292,6 +315,13 @@ class Dispatcher:
                 retry_after_s=getattr(error, "retry_after_s", None),
             )
         )
+
+
+def _told(call: Call, error: HeadgateError) -> HeadgateError:
+    """A gate that refuses knows nothing of the calls made elsewhere before."""
+    if isinstance(error, Refused | CallFailed):
+        error.attempts = max(error.attempts, call.attempts)
+    return error
 
 
 class _RefusedAtGate(Exception):

@@ -5,18 +5,19 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from headgate.core import events
+from headgate.core.embeddings import EmbeddingReply, EmbeddingRequest, Embeddings, estimate_embedding_usage
 from headgate.core.errors import CallFailed, DuplicateRequest, HeadgateError, QueueFull
 from headgate.core.messages import Answer, Reply, Request, Usage, estimate_usage
 from headgate.core.retry import RetryPolicy
-from headgate.dispatch.call import Call
+from headgate.dispatch.call import AnyRequest, Call
 from headgate.dispatch.dispatcher import Dispatcher, Served
-from headgate.dispatch.work import Check, Complete, Work
+from headgate.dispatch.work import Announce, Announced, Check, Complete, Embed, Work
 
 T = TypeVar("T")
 
 
 class Requests:
-    """Completes single requests, knows which are in flight, and tells the listeners about every end."""
+    """Completes and embeds single requests, knows which are in flight, and tells the listeners about every end."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self.dispatcher = dispatcher
@@ -27,13 +28,13 @@ class Requests:
 
     # ---- Ids in flight ----------------------------------------------------------------------------
 
-    def take_off(self, request: Request) -> None:
+    def take_off(self, request: AnyRequest) -> None:
         """An id names one request at a time."""
         if request.id in self._in_flight:
             raise DuplicateRequest(request.id)
         self._in_flight.add(request.id)
 
-    def land(self, request: Request) -> None:
+    def land(self, request: AnyRequest) -> None:
         self._in_flight.discard(request.id)
         if not self._in_flight:
             self._all_landed.set()
@@ -56,7 +57,9 @@ class Requests:
 
     # ---- One request --------------------------------------------------------------------------------
 
-    def call(self, request: Request, *, deadline_s: float | None, policy: RetryPolicy | None = None) -> Call:
+    def call(
+        self, request: AnyRequest, *, deadline_s: float | None, policy: RetryPolicy | None = None
+    ) -> Call:
         """The request's envelope; its deadline is the model's `total_s` or the caller's, whichever is sooner."""
         total_s = self.dispatcher.routes.find(request.model).timeouts.total_s
         now = self._clock.now()
@@ -74,11 +77,34 @@ class Requests:
                 await self._clock.sleep(refusal.retry_after_s)
 
     async def complete(
-        self, request: Request, call: Call, check: Check | None = None, *, insist: bool = False
+        self,
+        request: Request,
+        call: Call,
+        check: Check | None = None,
+        *,
+        insist: bool = False,
+        announce: Announce | None = None,
     ) -> Reply:
-        first_token_s = self.dispatcher.routes.find(request.model).timeouts.first_token_s
+        work: Work[Answer] = Complete(request, check, self._first_token_s(request))
+        if announce is not None:
+            work = Announced(work, announce)
+        served = await self._serve(request, call, work, insist=insist)
+        reply = self.reply(request, call, served.result, served.upstream.name)
+        self.answered(request, call, reply)
+        return reply
+
+    async def embed(self, request: EmbeddingRequest, call: Call) -> EmbeddingReply:
+        served = await self._serve(request, call, Embed(request, self._first_token_s(request)))
+        reply = self._embedding_reply(request, call, served.result, served.upstream.name)
+        self.answered(request, call, reply)
+        return reply
+
+    async def _serve(
+        self, request: AnyRequest, call: Call, work: Work[T], *, insist: bool = False
+    ) -> Served[T]:
+        """A whole result, its slot given back; an end without one is told here."""
         try:
-            served = await self.run(call, Complete(request, check, first_token_s), insist=insist)
+            served = await self.run(call, work, insist=insist)
         except asyncio.CancelledError:
             self.cancelled(request)
             raise
@@ -86,9 +112,10 @@ class Requests:
             self.failed(request, call, error)
             raise
         served.release()
-        reply = self.reply(request, call, served.result, served.upstream.name)
-        self.answered(request, call, reply)
-        return reply
+        return served
+
+    def _first_token_s(self, request: AnyRequest) -> float | None:
+        return self.dispatcher.routes.find(request.model).timeouts.first_token_s
 
     def reply(self, request: Request, call: Call, answer: Answer, upstream: str) -> Reply:
         return Reply(
@@ -105,21 +132,35 @@ class Requests:
             queue_ms=call.queue_s * 1000,
         )
 
+    def _embedding_reply(
+        self, request: EmbeddingRequest, call: Call, answer: Embeddings, upstream: str
+    ) -> EmbeddingReply:
+        return EmbeddingReply(
+            request_id=request.id,
+            model=request.model,
+            upstream=upstream,
+            vectors=answer.vectors,
+            usage=answer.usage or estimate_embedding_usage(request),
+            attempts=call.attempts,
+            latency_ms=(self._clock.now() - call.started_at) * 1000,
+            queue_ms=call.queue_s * 1000,
+        )
+
     # ---- How it ended -------------------------------------------------------------------------------
 
-    def answered(self, request: Request, call: Call, reply: Reply) -> None:
+    def answered(self, request: AnyRequest, call: Call, reply: Reply | EmbeddingReply) -> None:
         self.ended(request, call, upstream=reply.upstream, usage=reply.usage)
 
-    def failed(self, request: Request, call: Call, error: HeadgateError) -> None:
+    def failed(self, request: AnyRequest, call: Call, error: HeadgateError) -> None:
         detail = error.failure.error if isinstance(error, CallFailed) else error.code
         self.ended(request, call, error=detail)
 
-    def cancelled(self, request: Request) -> None:
+    def cancelled(self, request: AnyRequest) -> None:
         self.dispatcher.emit(events.Cancelled(request_id=request.id, model=request.model))
 
     def ended(
         self,
-        request: Request,
+        request: AnyRequest,
         call: Call,
         *,
         upstream: str | None = None,

@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
+from headgate.core.embeddings import EmbeddingRequest, Embeddings, estimate_embedding_usage
 from headgate.core.errors import CheckBroken, ProviderFailure
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.messages import Answer, Chunk, Request, Usage, estimate_usage
@@ -17,6 +18,9 @@ T = TypeVar("T")
 
 Check = Callable[[Answer], object]
 """Raises ValueError (or returns False) when an answer is not usable; the answer is then generated anew."""
+
+Announce = Callable[[], Awaitable[None]]
+"""Called before a provider is."""
 
 
 class Work(Protocol[T]):
@@ -46,22 +50,27 @@ class Complete:
         self._first_token_s = first_token_s
 
     async def call(self, provider: Provider) -> Answer:
-        if self._first_token_s is None:
-            return _an_answer(await provider.complete(self._request))
-        scope = asyncio.timeout(self._first_token_s)
-        try:
-            async with scope:
-                return _an_answer(await provider.complete(self._request))
-        except TimeoutError:
-            if not scope.expired():
-                raise
-            raise _timed_out(f"no answer within first_token_s ({self._first_token_s:g} s)") from None
+        return _an_answer(await _in_time(provider.complete(self._request), self._first_token_s))
 
     def flaw(self, result: Answer) -> str | None:
         return flaw_of(result, self._check)
 
     def usage(self, result: Answer) -> Usage:
         return result.usage or estimate_usage(self._request, result.content or "")
+
+
+async def _in_time(answer: Awaitable[T], first_token_s: float | None) -> T:
+    """A whole answer; `first_token_s` bounds it only when set."""
+    if first_token_s is None:
+        return await answer
+    scope = asyncio.timeout(first_token_s)
+    try:
+        async with scope:
+            return await answer
+    except TimeoutError:
+        if not scope.expired():
+            raise
+        raise _timed_out(f"no answer within first_token_s ({first_token_s:g} s)") from None
 
 
 def _an_answer(answer: object) -> Answer:
@@ -95,6 +104,23 @@ def flaw_of(answer: Answer, check: Check | None) -> str | None:
     return "the check returned False" if verdict is False else None
 
 
+class Announced(Generic[T]):
+    """Work that says so before it goes out."""
+
+    __slots__ = ("_announce", "_work", "flaw", "stays_open", "usage")
+
+    def __init__(self, work: Work[T], announce: Announce) -> None:
+        self._work = work
+        self._announce = announce
+        self.stays_open = work.stays_open
+        self.flaw = work.flaw
+        self.usage = work.usage
+
+    async def call(self, provider: Provider) -> T:
+        await self._announce()
+        return await self._work.call(provider)
+
+
 class CompleteMany:
     """Several requests in one call; each item fares alone, so the call itself has no flaw."""
 
@@ -123,6 +149,42 @@ class CompleteMany:
         if not known:
             return None
         return Usage(sum(usage.input_tokens for usage in known), sum(usage.output_tokens for usage in known))
+
+
+class Embed:
+    """One request, one vector for each of its texts."""
+
+    stays_open = False
+    __slots__ = ("_first_token_s", "_request")
+
+    def __init__(self, request: EmbeddingRequest, first_token_s: float | None = None) -> None:
+        self._request = request
+        self._first_token_s = first_token_s
+
+    async def call(self, provider: Provider) -> Embeddings:
+        return _embeddings(await _in_time(provider.embed(self._request), self._first_token_s))
+
+    def flaw(self, result: Embeddings) -> str | None:
+        asked, answered = len(self._request.input), len(result.vectors)
+        if answered != asked:
+            return f"vectors in the answer: {answered}, texts in the request: {asked}"
+        empty = next((index for index, vector in enumerate(result.vectors) if not vector), None)
+        return None if empty is None else f"vector {empty} is empty"
+
+    def usage(self, result: Embeddings) -> Usage:
+        return result.usage or estimate_embedding_usage(self._request)
+
+
+def _embeddings(answer: object) -> Embeddings:
+    if not isinstance(answer, Embeddings):
+        raise TypeError(f"the provider's embed must return Embeddings, not {type(answer).__name__}")
+    if not _is_list(answer.vectors) or not all(map(_is_list, answer.vectors)):
+        raise TypeError("the provider's embed must return a list of vectors, each a list of numbers")
+    return answer
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
 class Opened:

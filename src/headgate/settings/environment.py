@@ -2,7 +2,8 @@
 
 `HEADGATE__MODELS__SUMMARY__RETRY__MAX_ATTEMPTS=5` goes over the file. A part of a name matches a key whatever its
 case, with `_` for every character that is no letter or digit. Names with a single underscore (`HEADGATE_URL`)
-are no overrides. `${NAME}` in a text is filled in; `$${` stands for the characters `${`.
+are no overrides. `${NAME}` in a text is filled in; `$${` stands for the characters `${`. And `DATABASE_URL` names
+the database where nothing else does.
 """
 
 import re
@@ -14,6 +15,7 @@ from headgate.settings.places import TOP, Place, written
 from headgate.settings.yaml_text import Filled, Unreadable, meaning, read_yaml
 
 PREFIX: Final = "HEADGATE__"
+DATABASE_URL: Final = "DATABASE_URL"
 _SEPARATOR: Final = "__"
 _SPOT: Final = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}|\$\{")
 
@@ -32,6 +34,14 @@ def override(tree: dict[str, Any], env: Mapping[str, str], findings: Findings) -
                 findings.add((variable,), str(error))
             else:
                 findings.variables[place] = variable
+
+
+def adopt_database(tree: dict[str, Any], env: Mapping[str, str], findings: Findings) -> None:
+    """Take the database that the surroundings offer, where neither the file nor an override names one."""
+    url = env.get(DATABASE_URL, "")
+    if url.strip() and "database" not in tree:
+        tree["database"] = url
+        findings.variables["database",] = DATABASE_URL
 
 
 def value_of(text: str) -> Any:
@@ -55,7 +65,8 @@ def _put(node: Any, name: str, value: Any, place: Place = TOP) -> Place:
     if rest is None:
         node[key] = value
         return here
-    if isinstance(key, int) or key in node:
+    # An empty section is none yet: a name may lead through it.
+    if isinstance(key, int) or node.get(key) is not None:
         return _put(node[key], rest, value, here)
     branch: dict[str, Any] = {}
     _put(branch, rest, value, here)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from headgate.core.problems import InvalidSettings
 from headgate.core.spelling import did_you_mean, unknown_key
@@ -20,14 +20,15 @@ from headgate.settings.records import path_mistake
 from headgate.settings.yaml_text import Filled, meaning, shown, sort_of
 
 Record = TypeVar("Record")
+_TEXTS: Final = tuple[str, ...]
 
 
 class _Mismatch(Exception):
     """The value is not of the field's type."""
 
 
-class _NoNumber:
-    """Stands in for what is no number, so that the record's review says so in its own words."""
+class _Misfit:
+    """Stands in for what is no number or text, so that the record's review says so in its own words."""
 
     def __init__(self, value: object) -> None:
         self._value = value
@@ -93,7 +94,7 @@ def _kind_of(hint: Any) -> tuple[Any, bool]:
 
 def _is_simple(hint: Any) -> bool:
     kind, _ = _kind_of(hint)
-    return kind in {bool, int, float, str, Path} or isinstance(kind, enum.EnumMeta)
+    return kind in {bool, int, float, str, Path, _TEXTS} or isinstance(kind, enum.EnumMeta)
 
 
 def _value_for(hint: Any, value: Any) -> Any:
@@ -106,9 +107,11 @@ def _value_for(hint: Any, value: Any) -> Any:
         return _flag(value)
     if kind in {int, float}:
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        return value if number else _NoNumber(value)
+        return value if number else _Misfit(value)
     if kind is str:
         return _text(value)
+    if kind == _TEXTS:
+        return _texts(value)
     return _path(value) if kind is Path else _choice(kind, value)
 
 
@@ -123,6 +126,13 @@ def _text(value: Any) -> str:
         return value
     hint = ": quote it" if isinstance(value, int | float) else ""
     raise _Mismatch(f"must be text, not {shown(value)}{hint}")
+
+
+def _texts(value: Any) -> tuple[Any, ...]:
+    """A list of texts; an empty section is an empty list."""
+    if value is not None and not isinstance(value, list):
+        raise _Mismatch(f"must be a list, not {sort_of(value)}")
+    return tuple(str(item) if isinstance(item, str) else _Misfit(item) for item in value or ())
 
 
 def _path(value: Any) -> Path:

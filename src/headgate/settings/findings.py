@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headgate.core.problems import InvalidSettings, Problem
-from headgate.settings.places import TOP, Place, places_of, upwards, written
+from headgate.settings.places import TOP, Place, place_of, places_of, upwards, written
 from headgate.settings.secrets import Secrets
 
 
@@ -43,9 +43,9 @@ class Findings:
         self._useless.add(place)
 
     def take(self, problems: Iterable[Problem], place: Place) -> None:
-        """A record's problems; their paths are the names of its fields."""
+        """A record's problems; their paths begin with the names of its fields."""
         for problem in problems:
-            self.add((*place, problem.path), problem.message)
+            self.add((*place, *place_of(problem.path)), problem.message)
 
     def variable_of(self, place: Place) -> str | None:
         return next((self.variables[upper] for upper in upwards(place) if upper in self.variables), None)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Any, Final
 
-from headgate.settings.environment import fill, override
+from headgate.settings.environment import adopt_database, fill, override
 from headgate.settings.findings import Findings
 from headgate.settings.places import TOP, Place
 from headgate.settings.reader import OptionsCheck, note_problem, option_problems, read_settings
@@ -39,6 +39,7 @@ def load(
     tree = _read_source(source, findings)
     _add_simulated(tree)
     override(tree, env, findings)
+    adopt_database(tree, env, findings)
     _add_simulated(tree)
     tree = fill(tree, env, findings)
     settings = read_settings(tree, providers, findings)

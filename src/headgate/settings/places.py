@@ -1,5 +1,6 @@
 """Where a value stands in the settings: its keys and indexes from the top, and how they are written."""
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -19,6 +20,11 @@ def written(place: Place) -> str:
         else:
             text += f"[{part[:40]!r}]"
     return text
+
+
+def place_of(path: str) -> Place:
+    """Where a record's problem is: `tasks[0]` is the first of its tasks."""
+    return tuple(int(part) if part.isdecimal() else part for part in re.findall(r"[^.\[\]]+", path))
 
 
 def upwards(place: Place) -> Iterator[Place]:

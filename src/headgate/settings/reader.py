@@ -11,12 +11,16 @@ from typing import Any, Final
 
 from headgate.core.errors import InvalidRequest
 from headgate.core.gate_rules import GateRules
+from headgate.core.idempotency import IdempotencyRules
+from headgate.core.job_rules import JobRules
 from headgate.core.pacing import PacingRules
 from headgate.core.problems import InvalidSettings, Problem, Review
 from headgate.core.retry import RetryPolicy
 from headgate.core.spelling import did_you_mean
 from headgate.core.timeouts import Timeouts
 from headgate.dispatch.routes import Gather
+from headgate.settings.database import SQLITE, database_mistake
+from headgate.settings.environment import DATABASE_URL
 from headgate.settings.fields import Record, build, check_keys, names_of, section, values_for
 from headgate.settings.findings import Findings
 from headgate.settings.places import TOP, Place
@@ -55,7 +59,30 @@ def read_settings(
         model = _read_model(body, providers, findings, place)
         if model is not None and not mistake:
             models[name] = model
-    return Settings(models=models, **values_for(Settings, tree, findings, TOP))
+    return Settings(
+        models=models,
+        jobs=_read_jobs(tree.get("jobs"), findings, ("jobs",)),
+        idempotency=_read_record(IdempotencyRules, tree.get("idempotency"), findings, ("idempotency",)),
+        **_single_values(tree, findings),
+    )
+
+
+def _single_values(tree: Mapping[str, Any], findings: Findings) -> dict[str, Any]:
+    values = values_for(Settings, tree, findings, TOP)
+    if mistake := database_mistake(values.get("database", SQLITE)):
+        place: Place = ("database",)
+        found = findings.variable_of(place) == DATABASE_URL
+        way_out = f"; set database: {SQLITE} to leave {DATABASE_URL} aside" if found else ""
+        findings.reject(place, f"{mistake}{way_out}")
+        del values["database"]
+    return values
+
+
+def _read_jobs(value: Any, findings: Findings, place: Place) -> JobRules:
+    body = section(value, findings, place) or {}
+    check_keys(body, names_of(JobRules), findings, place)
+    retry = _read_policy(body.get("retry"), JobRules().retry, findings, (*place, "retry"))
+    return build(JobRules, body, findings, place, retry=retry)
 
 
 def _read_model(
@@ -90,16 +117,22 @@ def _read_upstreams(
 
 
 def _read_retry(value: Any, findings: Findings, place: Place) -> RetryPolicy:
-    """A preset's name, or a policy's fields; `max_retries` counts all attempts but the first."""
+    """A preset's name, or a policy's fields."""
     if isinstance(value, str):
         return _preset(str(value), findings, place)
+    return _read_policy(value, RetryPolicy(), findings, place)
+
+
+def _read_policy(value: Any, usual: RetryPolicy, findings: Findings, place: Place) -> RetryPolicy:
+    """A policy's fields over the usual ones; `max_retries` counts all attempts but the first."""
     body = section(value, findings, place) or {}
     check_keys(body, names_of(RetryPolicy) | {_MAX_RETRIES}, findings, place)
-    if _MAX_RETRIES not in body:
-        return build(RetryPolicy, body, findings, place)
-    if "max_attempts" in body:
-        findings.add((*place, _MAX_RETRIES), "says the same as max_attempts: give only one of them")
-    return build(RetryPolicy, {**body, **_attempts(body, findings, place)}, findings, place)
+    if _MAX_RETRIES in body:
+        if "max_attempts" in body:
+            findings.add((*place, _MAX_RETRIES), "says the same as max_attempts: give only one of them")
+        body = {**body, **_attempts(body, findings, place)}
+    kept = {name: getattr(usual, name) for name in names_of(usual) - body.keys()}
+    return build(RetryPolicy, body, findings, place, **kept)
 
 
 def _preset(name: str, findings: Findings, place: Place) -> RetryPolicy:

@@ -6,10 +6,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from headgate.core.gate_rules import GateRules
+from headgate.core.idempotency import IdempotencyRules
+from headgate.core.job_rules import JobRules
 from headgate.core.problems import Review
 from headgate.core.retry import RetryPolicy
 from headgate.core.timeouts import Timeouts
 from headgate.dispatch.routes import Balance, Gather
+from headgate.settings.database import SQLITE, database_mistake
 
 SIMULATED: Final = "simulated"
 ALWAYS_THERE: Final = (SIMULATED, f"{SIMULATED}/*")
@@ -71,6 +74,10 @@ class Settings:
     models: Mapping[str, ModelSettings] = field(default_factory=simulated_models)
     data_dir: Path = Path(".headgate")
     logs_dir: Path | None = None
+    database: str = field(default=SQLITE, repr=False)
+    """`sqlite`, or the URL of a Postgres. It may hold a password, so it never prints."""
+    jobs: JobRules = field(default_factory=JobRules)
+    idempotency: IdempotencyRules = field(default_factory=IdempotencyRules)
 
     def __post_init__(self) -> None:
         review = Review()
@@ -80,6 +87,8 @@ class Settings:
         for field_name, path in (("data_dir", self.data_dir), ("logs_dir", self.logs_dir)):
             if path is not None and (mistake := path_mistake(str(path))):
                 review.add(field_name, mistake)
+        if mistake := database_mistake(self.database):
+            review.add("database", mistake)
         review.refuse()
 
     @property

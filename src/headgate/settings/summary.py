@@ -1,19 +1,28 @@
-"""The settings in force, in a few lines to read at a start. Providers' options are never among them."""
+"""The settings in force, in a few lines to read at a start. Providers' options and passwords are never among them."""
 
 from collections.abc import Iterator
 from dataclasses import fields
 
 from headgate.core.gate_rules import GateRules, Order
+from headgate.core.idempotency import IdempotencyRules
+from headgate.core.job_rules import JobRules
 from headgate.core.pacing import PacingRules
 from headgate.core.retry import RetryPolicy
 from headgate.core.timeouts import Timeouts
 from headgate.dispatch.routes import Balance
+from headgate.settings.database import shown_database
 from headgate.settings.records import ModelSettings, Settings, UpstreamSettings
 
 
 def summary(settings: Settings) -> str:
-    """The effective configuration: where files go, then every model with a line for each upstream."""
-    lines = [f"data in {settings.data_dir}, logs in {settings.logs_path}"]
+    """The effective configuration: where things go, jobs, then every model with a line for each upstream."""
+    places = f"data in {settings.data_dir}, logs in {settings.logs_path}"
+    lines = [
+        f"{places}, database {shown_database(settings.database)}",
+        f"jobs: {', '.join(_job_words(settings.jobs))}",
+        f"  {'; '.join(_task_words(settings.jobs))}",
+        _idempotency_words(settings.idempotency),
+    ]
     for name, model in settings.models.items():
         lines += [f"{name}: {_worst_case(model)}", f"  {'; '.join(_model_words(model))}"]
         lines += [
@@ -21,6 +30,27 @@ def summary(settings: Settings) -> str:
             for number, upstream in enumerate(model.upstreams, start=1)
         ]
     return "\n".join(lines)
+
+
+def _job_words(jobs: JobRules) -> Iterator[str]:
+    yield "1 worker" if jobs.workers == 1 else f"{jobs.workers} workers"
+    yield f"lease {jobs.lease_s:.15g} s"
+    yield f"timeout {jobs.timeout_s:.15g} s"
+    yield f"expired after {jobs.expires_after_s:.15g} s"
+    yield f"revived after {jobs.revive_after_s:.15g} s"
+    yield f"kept {jobs.retention_days:.15g} days"
+    yield f"up to {jobs.max_pending:,} pending"
+    yield f"{jobs.max_pending_per_tenant:,} per tenant"
+
+
+def _task_words(jobs: JobRules) -> Iterator[str]:
+    yield _retry_words(jobs.retry)
+    yield f"tasks from {', '.join(jobs.tasks)}" if jobs.tasks else "no tasks"
+
+
+def _idempotency_words(rules: IdempotencyRules) -> str:
+    kept = f"keys kept {rules.retention_h:.15g} h"
+    return f"idempotency: {kept}, mismatch {rules.mismatch_status}, unknown {rules.unknown}"
 
 
 def _worst_case(model: ModelSettings) -> str:

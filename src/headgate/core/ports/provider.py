@@ -5,7 +5,9 @@ from typing import Protocol
 
 import msgspec
 
-from headgate.core.failures import Failure
+from headgate.core.embeddings import EmbeddingRequest, Embeddings
+from headgate.core.errors import ProviderFailure
+from headgate.core.failures import Failure, FailureKind
 from headgate.core.messages import Answer, Chunk, Request
 
 
@@ -32,4 +34,15 @@ class Provider(Protocol):
 
     async def complete_many(self, requests: Sequence[Request]) -> Sequence[ItemAnswer]: ...
 
+    async def embed(self, request: EmbeddingRequest) -> Embeddings:
+        """One vector per text, in their order. A provider that cannot raises `no_embeddings()`."""
+        ...
+
     async def aclose(self) -> None: ...
+
+
+def no_embeddings() -> ProviderFailure:
+    """What a provider raises when its wire format or its model has no embeddings."""
+    return ProviderFailure(
+        Failure(kind=FailureKind.REJECTED, message="this upstream has no embeddings", code="no_embeddings")
+    )

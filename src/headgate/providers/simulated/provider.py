@@ -5,8 +5,10 @@ import math
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Sequence
 from itertools import islice
+from types import TracebackType
 from typing import Final
 
+from headgate.core.embeddings import EmbeddingRequest, Embeddings, embedding_tokens
 from headgate.core.errors import ProviderFailure
 from headgate.core.failures import Failure
 from headgate.core.messages import Answer, Chunk, Request, Usage
@@ -24,6 +26,7 @@ from headgate.providers.simulated.answers import (
 from headgate.providers.simulated.fates import Fates
 from headgate.providers.simulated.options import SimulatedOptions
 from headgate.providers.simulated.script import Outcome, ScriptedOutcome
+from headgate.providers.simulated.vectors import read_dimensions, spoil, vector_of
 
 MOST_STARTS: Final = 100_000
 MOST_REQUESTS: Final = 1_000_000
@@ -46,6 +49,7 @@ class CallCounts:
         self.starts: deque[float] = deque(maxlen=MOST_STARTS)
         """When the latest calls started, by the provider's clock."""
         self._clock = clock
+        self._counted = _Counted(self)
 
     def _arrive(self) -> None:
         self.calls += 1
@@ -66,6 +70,25 @@ class CallCounts:
         """Half at a time: a provider may serve for months, and one at a time a dict gets slow."""
         for request_id in list(islice(self.requests_seen, MOST_REQUESTS // 2)):
             del self.requests_seen[request_id]
+
+
+class _Counted:
+    """One call from its arrival to its end, however it ends. Remembers nothing, so all calls share it."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self, counts: CallCounts) -> None:
+        self._counts = counts
+
+    def __enter__(self) -> None:
+        self._counts._arrive()  # noqa: SLF001 - the other half of the same count
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._counts.in_flight -= 1
+        if isinstance(error, asyncio.CancelledError):
+            self._counts.cancelled += 1
 
 
 class SimulatedProvider(CallCounts):
@@ -92,18 +115,12 @@ class SimulatedProvider(CallCounts):
         self._hanging: set[asyncio.Future[None]] = set()
 
     async def complete(self, request: Request) -> Answer:
-        self._arrive()
-        try:
+        with self._counted:
             fate = self._fates.deal(self._see(request.id))
             words = self._answers.text(request, fate)
             await self._wait(self._fates.latency_s(fate))
             await self._end(fate)
             return self._answer(request, fate, words)
-        except asyncio.CancelledError:
-            self.cancelled += 1
-            raise
-        finally:
-            self.in_flight -= 1
 
     async def stream(self, request: Request) -> AsyncIterator[Chunk]:
         self._arrive()
@@ -130,14 +147,15 @@ class SimulatedProvider(CallCounts):
                 self.in_flight -= 1
 
     async def complete_many(self, requests: Sequence[Request]) -> Sequence[ItemAnswer]:
-        self._arrive()
-        try:
+        with self._counted:
             return await self._answer_many(requests)
-        except asyncio.CancelledError:
-            self.cancelled += 1
-            raise
-        finally:
-            self.in_flight -= 1
+
+    async def embed(self, request: EmbeddingRequest) -> Embeddings:
+        with self._counted:
+            fate = self._fates.deal(self._see(request.id))
+            await self._wait(self._fates.latency_s(fate))
+            await self._end(fate)
+            return self._embeddings(request, fate)
 
     async def aclose(self) -> None:
         """Nothing to close."""
@@ -220,6 +238,13 @@ class SimulatedProvider(CallCounts):
     def _answer(self, request: Request, fate: ScriptedOutcome, words: str) -> Answer:
         usage = self._usage(request, words)
         return Answer(content=words, finish_reason=finish_reason(fate), usage=usage)
+
+    def _embeddings(self, request: EmbeddingRequest, fate: ScriptedOutcome) -> Embeddings:
+        options = self.options
+        dimensions = read_dimensions(request.params, model=self.model, now=self._clock.utc())
+        vectors = [vector_of(text, seed=options.seed, dimensions=dimensions) for text in request.input]
+        usage = Usage(embedding_tokens(request), 0) if options.report_usage else None
+        return Embeddings(vectors=spoil(vectors, fate.outcome), usage=usage)
 
     def _usage(self, request: Request, words: str) -> Usage | None:
         options = self.options

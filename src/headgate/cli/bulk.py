@@ -1,0 +1,162 @@
+"""An order about dead letters, some by id or all that match: count, ask, act, and say how many were done."""
+
+import enum
+import getpass
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import typer
+
+from headgate.cli.filters import Filter
+from headgate.cli.pace import Course, follow
+from headgate.cli.running import run
+from headgate.cli.screen import note, show, stderr
+from headgate.cli.words import count_of, one_line, printable
+from headgate.core.errors import InvalidRequest, StateConflict
+from headgate.core.job import JobState
+from headgate.gateway import Gateway
+from headgate.runner.jobs import MOST_LISTED
+from headgate.settings import Settings
+
+DONE: Final = 0
+DECLINED: Final = 1
+WRONG: Final = 2
+INTERRUPTED: Final = 130
+MOST_NAMED: Final = 5
+
+
+class Verb(enum.StrEnum):
+    """What is done to dead letters."""
+
+    REPLAY = "replay"
+    DISCARD = "discard"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What a user asked for."""
+
+    verb: Verb
+    ids: tuple[str, ...]
+    which: Filter
+    tenant: str
+    dry_run: bool
+    yes: bool
+    per_second: float
+    new_input: Any = None
+
+
+def carry_out(order: Order, settings: Settings) -> int:
+    """Do it; answers with the exit code."""
+    if bool(order.ids) == order.which.given:
+        raise InvalidRequest(
+            f"say which dead letters to {order.verb}: either ids, or a filter such as --task or --reason",
+            param="filter",
+        )
+    if order.ids:
+        return run(settings, lambda gateway: _each(gateway, order))
+    # Nobody is asked about what dies from now on.
+    order = replace(order, which=order.which.not_after(datetime.now(UTC)))
+    found = run(settings, lambda gateway: _count(gateway, order))
+    if not found or order.dry_run:
+        show(_matches(found) + (" Nothing was changed." if found else ""))
+        return DONE
+    if not order.yes and not _agreed(order, found):
+        note("Nothing was changed.")
+        return DECLINED
+    course = run(settings, lambda gateway: follow(_steps(gateway, order), found.total(), order.per_second))
+    return _report(order, found.total(), course)
+
+
+# ---- By id ----------------------------------------------------------------------------------------------
+
+
+async def _each(gateway: Gateway, order: Order) -> int:
+    """One after the other; one that cannot be done does not keep the others from it."""
+    code = DONE
+    for job_id in order.ids:
+        try:
+            show(await _one(gateway, order, job_id))
+        except (InvalidRequest, StateConflict) as error:
+            note(f"headgate: {printable(str(error))}")
+            code = WRONG
+    return code
+
+
+async def _one(gateway: Gateway, order: Order, job_id: str) -> str:
+    dead = gateway.dead_letters
+    if order.dry_run:
+        job = await gateway.jobs.get(job_id, tenant=order.tenant)
+        if job.state is not JobState.DEAD_LETTER:
+            raise StateConflict(f"job {job_id} is {job.state}, not a dead letter")
+        return f"{job_id} would be {order.verb}ed"
+    if order.verb is Verb.REPLAY:
+        await dead.replay(job_id, input=order.new_input, by=_user(), tenant=order.tenant)
+    else:
+        await dead.discard(job_id, by=_user(), tenant=order.tenant)
+    return f"{job_id} {order.verb}ed"
+
+
+# ---- All that match ---------------------------------------------------------------------------------------
+
+
+async def _count(gateway: Gateway, order: Order) -> Counter[str]:
+    """How many match, by task."""
+    found: Counter[str] = Counter()
+    after = None
+    with stderr().status("counting"):
+        while page := await gateway.dead_letters.list(
+            **order.which.arguments(), tenant=order.tenant, limit=MOST_LISTED, after=after
+        ):
+            found.update(job.task for job in page)
+            after = page[-1].id
+    return found
+
+
+def _matches(found: Counter[str]) -> str:
+    if not found:
+        return "No dead letters match."
+    parts = [f"{count:,} {one_line(task)}" for task, count in found.most_common(MOST_NAMED)]
+    if len(found) > MOST_NAMED:
+        parts.append(f"and {count_of(len(found) - MOST_NAMED, 'other task')}")
+    return f"{count_of(found.total(), 'dead letter')} match{'es' if found.total() == 1 else ''}: {', '.join(parts)}."
+
+
+def _agreed(order: Order, found: Counter[str]) -> bool:
+    if not sys.stdin.isatty():
+        raise InvalidRequest(
+            f"{_matches(found)} Nothing was changed: there is no terminal to ask on. Add --yes to {order.verb} them."
+        )
+    note(_matches(found))
+    return typer.confirm(f"{order.verb.capitalize()} {'it' if found.total() == 1 else 'them'}?", err=True)
+
+
+def _steps(gateway: Gateway, order: Order) -> AsyncIterator[int]:
+    dead = gateway.dead_letters
+    act = dead.replay_many if order.verb is Verb.REPLAY else dead.discard_many
+    return act(**order.which.arguments(), by=_user(), per_second=order.per_second, tenant=order.tenant)
+
+
+def _report(order: Order, total: int, course: Course) -> int:
+    words = f"{count_of(course.done, 'dead letter')} {order.verb}ed"
+    if course.stopped:
+        show(f"Stopped: {words} of {total:,}. The others are as they were.")
+        return INTERRUPTED
+    if course.done < total:
+        words += (
+            f"; {total - course.done:,} had changed meanwhile, or their work is being done by another job"
+        )
+    show(f"{words}.")
+    return DONE
+
+
+def _user() -> str:
+    """Who is asking, for the job's history."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "local"

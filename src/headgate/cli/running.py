@@ -1,0 +1,89 @@
+"""A command's gateway: the settings it works with, the tasks it needs, the loop it runs on."""
+
+import asyncio
+import importlib
+import sys
+import traceback
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from headgate import wiring
+from headgate.core.errors import SettingsError
+from headgate.gateway import Gateway
+from headgate.settings import Settings
+
+T = TypeVar("T")
+
+
+def settings_to_look(config: Path | None) -> Settings:
+    """Settings for commands that run no task: they work where the tasks' code is not, or is broken."""
+    settings = wiring.read_settings(config)
+    return replace(settings, jobs=replace(settings.jobs, tasks=()))
+
+
+def settings_with_tasks(
+    config: Path | None, tasks: Sequence[str] | None, workers: int | None = None
+) -> Settings:
+    """Settings for commands that must know the tasks: the file's, and those named on the command line."""
+    settings = wiring.read_settings(config)
+    known = tuple(dict.fromkeys((*settings.jobs.tasks, *(tasks or ()))))
+    jobs = replace(settings.jobs, tasks=known, workers=workers or settings.jobs.workers)
+    if known:
+        _find_modules_here()
+    for path in known:
+        _load(path)
+    return replace(settings, jobs=jobs)
+
+
+def run(settings: Settings, action: Callable[[Gateway], Awaitable[T]]) -> T:
+    """Open the gateway, without a worker, and do this with it."""
+
+    async def main() -> T:
+        async with wiring.open(settings) as gateway:
+            return await action(gateway)
+
+    return asyncio.run(main())
+
+
+def run_for_long(main: Coroutine[Any, Any, T]) -> T:
+    """On uvloop where there is one."""
+    with asyncio.Runner(loop_factory=_fast_loop()) as runner:
+        return runner.run(main)
+
+
+def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        from uvloop import new_event_loop  # noqa: PLC0415 - not everywhere
+    except ImportError:
+        return None
+    return new_event_loop
+
+
+def _find_modules_here() -> None:
+    """`--tasks tasks` finds ./tasks.py, also when headgate is a script of another folder."""
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)
+
+
+def _load(path: str) -> None:
+    try:
+        importlib.import_module(path.partition(":")[0])
+    except SettingsError:
+        raise
+    except Exception as error:  # A module of tasks is anybody's code.
+        what = f"{type(error).__name__}: {error}"
+        raise SettingsError(f"the tasks of {path!r} cannot be loaded: {what}{_place_of(error)}") from error
+
+
+def _place_of(error: Exception) -> str:
+    """The line of theirs that broke, not one of the import system's or ours."""
+    ours = (__file__, importlib.__file__)
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename not in ours and not frame.filename.startswith("<")
+    ]
+    return f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""

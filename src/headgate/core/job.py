@@ -1,0 +1,239 @@
+"""What a job is: its states, the record people see, what a worker holds while it runs one. No rules, no storage."""
+
+import enum
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from headgate.core.messages import Lane
+from headgate.core.record import RecordWrite
+
+PRIORITY_STEP_S: Final = 60.0
+"""One step of priority counts as this much waiting time, so that low priorities are never starved."""
+INTERACTIVE_LEAD_S: Final = 600.0
+"""A job somebody waits for goes as if it had come this much earlier."""
+
+
+class JobState(enum.StrEnum):
+    """Where a job is. The last four are final; only a replay or a revival leads out of `dead_letter`."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    COMPLETED = "completed"
+    SKIPPED = "skipped"
+    DEAD_LETTER = "dead_letter"
+    CANCELLED = "cancelled"
+
+    @property
+    def final(self) -> bool:
+        return self not in {JobState.PENDING, JobState.RUNNING}
+
+
+class Reason(enum.StrEnum):
+    """Why a job is a dead letter."""
+
+    EXHAUSTED = "exhausted"
+    """Its attempts are used up."""
+    PERMANENT = "permanent"
+    """The request itself is wrong; repeating it will not help."""
+    POISON = "poison"
+    """It was running each time a worker died."""
+    EXPIRED = "expired"
+    """Its time was up before it could be done."""
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of a job's history: an attempt that counted, a crash, a replay, a revival. Times are epoch seconds."""
+
+    outcome: str
+    at: float
+    attempt: int = 0
+    generation: int = 1
+    started_at: float | None = None
+    kind: str | None = None
+    """The failure's class."""
+    message: str = ""
+    upstream: str | None = None
+    by: str | None = None
+    """Who asked for it, where a person did."""
+    input: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    """The input before a replay changed it."""
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry as people read it."""
+
+    outcome: str
+    at: datetime
+    attempt: int = 0
+    generation: int = 1
+    started_at: datetime | None = None
+    kind: str | None = None
+    message: str = ""
+    upstream: str | None = None
+    by: str | None = None
+    input: Any = msgspec.UNSET
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as people see it; its JSON form is the API's job record."""
+
+    id: str
+    task: str
+    state: JobState
+    tenant: str
+    model: str | None
+    lane: Lane
+    priority: int
+    attempts: int
+    max_attempts: int
+    generation: int
+    crashes: int
+    deferrals: int
+    """How often it went back to waiting without losing an attempt."""
+    revivals: int
+    dedup_key: str | None
+    hold: bool
+    timeout_s: float
+    metadata: Any
+    progress: Any
+    input: Any
+    result: Any
+    error: str | None
+    error_class: str | None
+    reason: str | None
+    history: tuple[Attempt, ...]
+    created_at: datetime
+    run_at: datetime
+    expires_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+
+class DeadLetter(Job, frozen=True, kw_only=True):
+    """A job that needs a person, with the names under which such lists are usually kept."""
+
+    job_type: str
+    failed_at: datetime | None
+    error_message: str | None
+    retryable: bool
+    """Whether a replay as it stands can help: not after a `permanent` failure."""
+
+
+def as_dead_letter(job: Job) -> DeadLetter:
+    return DeadLetter(
+        **msgspec.structs.asdict(job),
+        job_type=job.task,
+        failed_at=job.finished_at,
+        error_message=job.error,
+        retryable=job.reason != Reason.PERMANENT,
+    )
+
+
+class KeyClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """An idempotency key that comes with a submission: taken in the same transaction, or found taken."""
+
+    endpoint: str
+    key: str
+    request_hash: bytes
+    expires_at: float
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job on its way in, checked. `input` and `metadata` are JSON; times are epoch seconds."""
+
+    id: str
+    task: str
+    input: bytes
+    run_at: float
+    expires_at: float
+    tenant: str = "local"
+    model: str = ""
+    lane: Lane = Lane.BATCH
+    priority: int = 5
+    max_attempts: int = 5
+    timeout_s: float = 600.0
+    dedup_key: str | None = None
+    hold: bool = True
+    revivable: bool = True
+    metadata: bytes | None = None
+    key: KeyClaim | None = None
+    records: tuple[RecordWrite, ...] = ()
+
+    @property
+    def due(self) -> float:
+        return due(self.run_at, self.priority, self.lane)
+
+
+def due(run_at: float, priority: int, lane: Lane) -> float:
+    """A job's place in line. It never changes while the job waits, so an index keeps the order."""
+    lead_s = INTERACTIVE_LEAD_S if lane is Lane.INTERACTIVE else 0.0
+    return run_at + priority * PRIORITY_STEP_S - lead_s
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """The answer to a submission. `created` is False when the job was there already, by its key or dedup key."""
+
+    id: str
+    created: bool = True
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker's fenced hold on a job. Whatever is written about the job must carry this `lease`."""
+
+    id: str
+    lease: int
+    tenant: str
+    task: str
+    model: str
+    lane: Lane
+    priority: int
+    input: bytes
+    attempts: int
+    """The number of the attempt that this claim is for, from 1."""
+    max_attempts: int
+    generation: int
+    crashes: int
+    deferrals: int
+    revivals: int
+    hold: bool
+    revivable: bool
+    timeout_s: float
+    run_at: float
+    expires_at: float
+    started_at: float
+
+
+class Settlement(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be written about a claimed job, all of it in one transaction or none of it."""
+
+    id: str
+    lease: int
+    state: JobState
+    attempts: int
+    crashes: int
+    deferrals: int
+    run_at: float
+    due: float
+    suspect: bool = False
+    finished_at: float | None = None
+    revive_at: float | None = None
+    """When an exhausted job may come back by itself."""
+    result: bytes | None = None
+    reason: str | None = None
+    error: str | None = None
+    error_class: str | None = None
+    entry: Entry | None = None
+    records: tuple[RecordWrite, ...] = ()
+    follow_ups: tuple[NewJob, ...] = ()
+
+
+class Settled(enum.StrEnum):
+    """How a settlement went."""
+
+    APPLIED = "applied"
+    STALE = "stale"
+    """The claim was lost meanwhile: nothing was written."""
+    CONFLICT = "conflict"
+    """One of its records collides with another's unique key: nothing was written."""

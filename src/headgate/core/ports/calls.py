@@ -1,0 +1,48 @@
+"""What the job runner needs of the dispatcher: single attempts for a job, and how much a model can take."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from headgate.core.embeddings import EmbeddingReply
+from headgate.core.job import Claim
+from headgate.core.messages import Answer, Message, Reply
+
+
+class Llm(Protocol):
+    """A task's way to its model. Calls are single attempts per upstream: the job owns the retries."""
+
+    async def complete(
+        self,
+        *,
+        messages: Sequence[Message],
+        model: str | None = None,
+        check: Callable[[Answer], object] | None = None,
+        **params: Any,
+    ) -> Reply:
+        """Ask the job's model, or another. An answer that fails its `check` is generated anew at once."""
+        ...
+
+    async def embed(
+        self,
+        *,
+        input: str | Sequence[str],  # noqa: A002 - its name wherever embeddings are asked for
+        model: str | None = None,
+        **params: Any,
+    ) -> EmbeddingReply: ...
+
+
+class Calls(Protocol):
+    """The dispatcher, as a worker sees it."""
+
+    def llm(self, claim: Claim, *, deadline: float, new_id: Callable[[], str]) -> Llm: ...
+
+    def places(self, model: str) -> int:
+        """How many of the model's jobs may run here now: its batch slots and the few that wait for them.
+
+        None when its upstreams are paused, broken or held, and none for a model that nobody here knows.
+        """
+        ...
+
+    def check_model(self, model: str) -> None:
+        """`UnknownModel` when no settings name it."""
+        ...

@@ -1,0 +1,86 @@
+"""Taking jobs in and looking at them. Every verb is tenant-scoped where a tenant could look."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from headgate.core.job import Accepted, Job, JobState, NewJob
+
+
+class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs; None means any. `since` and `until` look at `finished_at`, for live jobs at `created_at`."""
+
+    tenant: str | None = None
+    state: JobState | None = None
+    task: str | None = None
+    reason: str | None = None
+    model: str | None = None
+    error_class: str | None = None
+    since: float | None = None
+    until: float | None = None
+
+
+class CancelAnswer(msgspec.Struct, frozen=True):
+    """`state` after the cancel: `cancelled`, or `running` while its worker is being told."""
+
+    state: JobState
+    accepted: bool
+    """False when the job had already ended otherwise."""
+
+
+class Jobs(Protocol):
+    """Accept, find, list, cancel."""
+
+    async def accept(self, jobs: Sequence[NewJob], *, now: float) -> list[Accepted]:
+        """Take all of them or none; durable when this returns. Also concurrent accepts share a commit.
+
+        Raises `KeyMismatch`, `RecordExists`, or `StoreUnavailable`; then nothing was stored.
+        """
+        ...
+
+    async def find(self, job_id: str, *, tenant: str | None = None) -> Job | None: ...
+
+    async def select(self, which: JobFilter, *, limit: int, after: str | None = None) -> list[Job]:
+        """Newest first, by id; `after` is the last id of the page before. Without input, result and history."""
+        ...
+
+    async def states(self, job_ids: Sequence[str]) -> dict[str, JobState]:
+        """The states of those that exist; one cheap look for everybody who waits."""
+        ...
+
+    async def count(self, *, tenant: str | None = None) -> Mapping[str, int]:
+        """How many jobs are in each state."""
+        ...
+
+    async def waiting_by_tenant(self) -> Mapping[str, int]:
+        """Pending jobs by tenant."""
+        ...
+
+    async def cancel(
+        self, job_id: str, *, now: float, tenant: str | None = None, why: str = "cancelled"
+    ) -> CancelAnswer | None:
+        """None when there is no such job. A running job is only marked: its worker hears of it."""
+        ...
+
+    async def replay(
+        self,
+        job_ids: Sequence[str],
+        *,
+        by: str,
+        now: float,
+        expires_after_s: float,
+        tenant: str | None = None,
+        new_input: bytes | None = None,
+    ) -> list[str]:
+        """Dead letters back to pending as a new generation; returns the ids that were dead letters.
+
+        With `new_input` the old input stays in the history and the stored steps are dropped.
+        """
+        ...
+
+    async def discard(
+        self, job_ids: Sequence[str], *, by: str, now: float, tenant: str | None = None
+    ) -> list[str]:
+        """Dead letters that need nobody any more: `cancelled`, reason `discarded`."""
+        ...

@@ -1,0 +1,27 @@
+"""Idempotency keys of direct calls: reserve → sent → done, each write fenced by the reservation's lease."""
+
+from typing import Protocol
+
+from headgate.core.idempotency import Unknown, Verdict
+from headgate.core.job import KeyClaim
+
+
+class Keys(Protocol):
+    """Reserve, mark, finish, free."""
+
+    secret: bytes
+    """Keys the fingerprints of request bodies; it lives in the store, so that all nodes share it."""
+
+    async def reserve(
+        self, tenant: str, claim: KeyClaim, *, node: str, unknown: Unknown, now: float
+    ) -> Verdict:
+        """Take the key for this node, or say what is known of it."""
+        ...
+
+    async def mark_sent(self, tenant: str, claim: KeyClaim, lease: int) -> bool: ...
+
+    async def finish(self, tenant: str, claim: KeyClaim, lease: int, *, status: int, body: bytes) -> bool: ...
+
+    async def free(self, tenant: str, claim: KeyClaim, lease: int) -> bool:
+        """The outcome was a failure, or nothing was sent: the key may run again."""
+        ...

@@ -1,0 +1,44 @@
+"""A whole store: all concerns together, its health, and the bell that rings when there is work."""
+
+import enum
+from collections.abc import Callable
+from typing import Protocol
+
+from headgate.core.ports.claims import Claims
+from headgate.core.ports.jobs import Jobs
+from headgate.core.ports.keys import Keys
+from headgate.core.ports.records import Records
+from headgate.core.ports.upkeep import Upkeep
+
+
+class StoreHealth(enum.StrEnum):
+    OK = "ok"
+    DOWN = "down"
+    """The last operation failed for the store's own reasons; it is tried again all the time."""
+
+
+class Store(Jobs, Claims, Upkeep, Keys, Records, Protocol):
+    """One database. All verbs raise `StoreUnavailable` when it does not answer in time, never hang.
+
+    Times come in as epoch seconds; the adapter of a remote database follows that database's clock.
+    """
+
+    name: str
+    """For people: what and where, without passwords."""
+
+    @property
+    def health(self) -> StoreHealth: ...
+
+    async def open(self) -> None:
+        """Connect and bring the schema up to date; refuse a newer one."""
+        ...
+
+    async def aclose(self) -> None: ...
+
+    def on_ready(self, ring: Callable[[], None]) -> Callable[[], None]:
+        """Call `ring` when jobs may have become ready, here or elsewhere. A hint. Returns what ends it."""
+        ...
+
+    def on_health(self, tell: Callable[[StoreHealth, str], None]) -> Callable[[], None]:
+        """Hear when the store goes down or comes back."""
+        ...

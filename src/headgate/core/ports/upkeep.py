@@ -1,0 +1,53 @@
+"""What must be done now and then so that nothing is stuck, lost or kept for ever. All in bounded bites."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from headgate.core.job import Claim
+
+
+class Buried(msgspec.Struct, frozen=True):
+    """A job that just became a dead letter without a worker's doing."""
+
+    id: str
+    tenant: str
+    task: str
+    model: str
+    reason: str
+    attempts: int
+
+
+class Upkeep(Protocol):
+    """Rescue, expire, revive, prune, purge."""
+
+    async def bury_nodes(self, nodes: Sequence[str] | None, *, now: float) -> int:
+        """Declare nodes dead: these, or (None) all whose lease has run out."""
+        ...
+
+    async def lost(self, *, limit: int) -> list[Claim]:
+        """Running jobs whose node is no more."""
+        ...
+
+    async def uncancelled(self, *, before: float, limit: int) -> list[Claim]:
+        """Running jobs whose cancel was asked for before this and is still not obeyed."""
+        ...
+
+    async def expire(self, *, now: float, limit: int) -> list[Buried]:
+        """Pending jobs past `expires_at` become dead letters."""
+        ...
+
+    async def revivable(self, *, now: float, limit: int) -> list[tuple[str, str]]:
+        """(id, model) of exhausted dead letters whose cool-down is over."""
+        ...
+
+    async def revive(self, job_ids: Sequence[str], *, now: float, expires_after_s: float) -> int: ...
+
+    async def prune(self, *, before: float, limit: int) -> int:
+        """Delete finished jobs (dead letters too) that ended before this, with their steps."""
+        ...
+
+    async def purge_keys(self, *, now: float, limit: int) -> int:
+        """Delete expired idempotency keys."""
+        ...

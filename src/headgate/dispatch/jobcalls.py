@@ -1,0 +1,127 @@
+"""Calls on behalf of jobs: the same dispatcher, but single attempts, because the job owns the retries."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from headgate.core.embeddings import EmbeddingReply, EmbeddingRequest, check_embedding, read_input
+from headgate.core.errors import UnknownModel
+from headgate.core.failures import Failure, FailureKind
+from headgate.core.job import Claim
+from headgate.core.messages import Message, Reply, Request, check_request
+from headgate.core.ports.calls import Llm
+from headgate.core.retry import GiveUp, RetryPolicy, Wait
+from headgate.dispatch.call import AnyRequest, Call
+from headgate.dispatch.requests import Requests
+from headgate.dispatch.routes import Balance, Route, Routes
+from headgate.dispatch.upstream import Upstream
+from headgate.dispatch.work import Check
+
+
+class SingleAttempt(RetryPolicy):
+    """One attempt per upstream; only an answer that cannot be used is generated anew, at once."""
+
+    def decide(self, failure: Failure, *, attempt: int, remaining_s: float, chance: float) -> Wait | GiveUp:
+        if failure.kind is not FailureKind.INVALID_OUTPUT:
+            return GiveUp("the job decides about another attempt")
+        return super().decide(failure, attempt=attempt, remaining_s=remaining_s, chance=chance)
+
+
+_SINGLE = SingleAttempt()
+
+
+class JobCalls:
+    """`core.ports.calls.Calls` on the gateway's own dispatcher."""
+
+    def __init__(self, requests: Requests, routes: Routes) -> None:
+        self._requests = requests
+        self._routes = routes
+
+    def llm(self, claim: Claim, *, deadline: float, new_id: Callable[[], str]) -> Llm:
+        return _JobLlm(self._requests, claim, deadline, new_id)
+
+    def check_model(self, model: str) -> None:
+        self._routes.find(model)
+
+    def places(self, model: str) -> int:
+        try:
+            route = self._routes.find(model)
+        except UnknownModel:
+            return 0
+        return sum(_batch_places(upstream) for upstream in _in_use(route))
+
+
+def _in_use(route: Route) -> list[Upstream]:
+    """The upstreams a new call could go to now: all equals, or the first in order that takes calls."""
+    able = [upstream for upstream in route.upstreams if not upstream.blocked() and not upstream.paused()]
+    return able if route.balance is Balance.LEAST_BUSY else able[:1]
+
+
+def _batch_places(upstream: Upstream) -> int:
+    """The slots batch may hold, and a few that wait in its lane, so that turns and promotion have somebody."""
+    slots, rules = upstream.gate.admission.slots, upstream.gate.rules
+    waiting = max(1, slots // 4)
+    if rules.depth:
+        waiting = min(waiting, max(1, rules.depth * 3 // 4))
+    return max(1, slots - rules.reserved_slots) + waiting
+
+
+class _JobLlm:
+    """One run's way to its model."""
+
+    __slots__ = ("_claim", "_deadline", "_new_id", "_requests")
+
+    def __init__(self, requests: Requests, claim: Claim, deadline: float, new_id: Callable[[], str]) -> None:
+        self._requests = requests
+        self._claim = claim
+        self._deadline = deadline
+        self._new_id = new_id
+
+    async def complete(
+        self,
+        *,
+        messages: Sequence[Message],
+        model: str | None = None,
+        check: Check | None = None,
+        **params: Any,
+    ) -> Reply:
+        request = Request(
+            id=self._new_id(),
+            model=model or self._claim.model,
+            messages=messages,
+            params=params,
+            lane=self._claim.lane,
+            tenant=self._claim.tenant,
+        )
+        check_request(request)
+        return await self._requests.complete(request, self._call(request), check)
+
+    async def embed(
+        self,
+        *,
+        input: str | Sequence[str],  # noqa: A002 - as in the port
+        model: str | None = None,
+        **params: Any,
+    ) -> EmbeddingReply:
+        request = EmbeddingRequest(
+            id=self._new_id(),
+            model=model or self._claim.model,
+            input=read_input(input),
+            params=params,
+            lane=self._claim.lane,
+            tenant=self._claim.tenant,
+        )
+        check_embedding(request)
+        return await self._requests.embed(request, self._call(request))
+
+    def _age_s(self) -> float:
+        return self._requests.dispatcher.clock.utc().timestamp() - self._claim.run_at
+
+    def _call(self, request: AnyRequest) -> Call:
+        """Waiting counts from the moment the job was due; a job's later attempts pay from the budget."""
+        claim = self._claim
+        call = self._requests.call(request, deadline_s=None, policy=_SINGLE)
+        call.deadline = min(call.deadline, self._deadline)
+        call.since -= max(0.0, self._age_s())
+        call.goes_back = True
+        call.repeats = claim.attempts > 1
+        return call

@@ -1,0 +1,156 @@
+"""One attempt at one job: from the claim to what came of it. Never raises; whoever stops it says why."""
+
+import asyncio
+import enum
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from headgate.core.errors import UnknownModel
+from headgate.core.failures import Failure, FailureKind
+from headgate.core.job import Claim
+from headgate.core.job_rules import Cancelled, Completed, Deferred, Failed, Outcome, Skipped
+from headgate.core.ports.calls import Calls
+from headgate.core.ports.clock import Clock
+from headgate.core.ports.store import Store
+from headgate.runner.context import Context
+from headgate.runner.outcomes import ClaimLost, Reject, RetryLater, Skip, read_error
+from headgate.runner.payloads import encode
+from headgate.runner.tasks import Task, TaskTable
+
+logger = logging.getLogger("headgate")
+UNKNOWN_TASK_S = 30.0
+"""How long a job waits whose task nobody here knows: another node may, or a newer version of this one."""
+
+
+class Stop(enum.Enum):
+    """Why a running attempt was stopped from outside."""
+
+    TIMEOUT = "timeout"
+    CANCEL = "cancel"
+    SHUTDOWN = "shutdown"
+    LOST = "lost"
+
+
+class Attempt:
+    """A claim in the hands of a worker."""
+
+    __slots__ = ("claim", "over", "started", "stopped", "task", "timer")
+
+    def __init__(self, claim: Claim, started: float) -> None:
+        self.claim = claim
+        self.started = started
+        self.task: asyncio.Task[None] | None = None
+        self.stopped: Stop | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.over = False
+        """What came of it is known and being written: nothing stops it any more."""
+
+    def stop(self, why: Stop) -> bool:
+        """Cancel the task, once; the first reason counts."""
+        if self.over or self.stopped is not None or self.task is None or self.task.done():
+            return False
+        self.stopped = why
+        self.task.cancel()
+        return True
+
+    def finish(self) -> None:
+        self.over = True
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+class Attempts:
+    """Runs attempts: finds the task, gives it its context, reads what it returns or raises."""
+
+    def __init__(
+        self, tasks: TaskTable, store: Store, calls: Calls, *, clock: Clock, new_id: Callable[[], str]
+    ) -> None:
+        self._tasks = tasks
+        self._store = store
+        self._calls = calls
+        self._clock = clock
+        self._new_id = new_id
+
+    async def run(self, attempt: Attempt) -> Outcome | None:
+        """What came of it; None when the claim is somebody else's by now."""
+        claim = attempt.claim
+        task = self._tasks.get(claim.task)
+        if task is None or not self._has_model(claim):
+            missing = f"task is called {claim.task!r}" if task is None else f"model is called {claim.model!r}"
+            return Deferred(UNKNOWN_TASK_S, f"no {missing} here")
+        if claim.started_at >= claim.expires_at:
+            return Deferred(0.0, "its time was up before it could start")
+        try:
+            return await self._run(task, claim)
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if attempt.stopped is not None and current is not None:
+                current.uncancel()
+            return read_stop(attempt)
+        except ClaimLost:
+            return None
+        except (KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise
+        except BaseException as error:
+            # A task is anybody's code; its worker must live on, and no job may be left behind.
+            logger.debug("job %s (%s) raised", claim.id, claim.task, exc_info=error)
+            return self._read_error(error, attempt)
+
+    def _has_model(self, claim: Claim) -> bool:
+        """Only a suspect can get here without its model: those are claimed whatever they need."""
+        try:
+            if claim.model:
+                self._calls.check_model(claim.model)
+        except UnknownModel:
+            return False
+        return True
+
+    async def _run(self, task: Task[Any, Any], claim: Claim) -> Outcome:
+        deadline = self._clock.now() + claim.timeout_s
+        llm = self._calls.llm(claim, deadline=deadline, new_id=self._new_id)
+        context = Context(claim, llm, self._store, self._clock)
+        try:
+            return _read_value(await task.run(context, task.read(claim.input)), context)
+        except Skip as skip:
+            return Skipped(skip.reason, tuple(context.saved))
+
+    def _read_error(self, error: BaseException, attempt: Attempt) -> Outcome | None:
+        if attempt.stopped is not None and not isinstance(error, Reject | RetryLater):
+            # It was told to stop, and its clean-up raised something else than it was given.
+            return read_stop(attempt)
+        try:
+            if isinstance(error, Exception):
+                return read_error(error, attempt.claim, self._clock)
+        except Exception:
+            logger.exception("what job %s raised cannot be read", attempt.claim.id)
+        message = "the task raised what is no error, or an error without words"
+        return Failed(Failure(kind=FailureKind.BROKEN, message=message, code=type(error).__name__))
+
+
+def _read_value(value: object, context: Context) -> Outcome:
+    if isinstance(value, Skip):
+        return Skipped(value.reason, tuple(context.saved))
+    if isinstance(value, Reject | RetryLater):
+        raise value
+    return Completed(encode(value, what="the result"), records=tuple(context.saved))
+
+
+def read_stop(attempt: Attempt) -> Outcome | None:
+    """What it means for the job that its attempt was stopped."""
+    match attempt.stopped:
+        case Stop.TIMEOUT:
+            message = f"it ran longer than its {attempt.claim.timeout_s:g} s"
+            return Failed(
+                Failure(kind=FailureKind.TRANSIENT, message=message, code="timeout", timed_out=True)
+            )
+        case Stop.CANCEL:
+            return Cancelled()
+        case Stop.SHUTDOWN:
+            return Deferred(0.0, "its worker was shutting down")
+        case Stop.LOST:
+            return None
+        case None:
+            # The task cancelled itself, or somebody inside it did.
+            return Failed(Failure(kind=FailureKind.BROKEN, message="the task was cancelled from inside"))

@@ -1,0 +1,121 @@
+"""What a task is given: its job, its model, durable steps, progress, records."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from headgate.core.job import Claim
+from headgate.core.ports.calls import Llm
+from headgate.core.ports.clock import Clock
+from headgate.core.ports.store import Store
+from headgate.core.record import RecordWrite
+from headgate.runner.outcomes import ClaimLost
+from headgate.runner.payloads import encode
+
+T = TypeVar("T")
+PROGRESS_EVERY_S: Final = 0.5
+
+
+class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Which run of which job this is."""
+
+    id: str
+    task: str
+    tenant: str
+    model: str | None
+    attempt: int
+    max_attempts: int
+    generation: int
+
+
+class Context:
+    """One run of one job. `ctx.llm` calls its model; the job retries, so its calls are single attempts."""
+
+    def __init__(self, claim: Claim, llm: Llm, store: Store, clock: Clock) -> None:
+        self.llm = llm
+        self.saved: list[RecordWrite] = []
+        self._claim = claim
+        self._store = store
+        self._clock = clock
+        self._steps: dict[str, bytes] | None = None
+        self._told_at = -PROGRESS_EVERY_S
+
+    @property
+    def job(self) -> JobInfo:
+        claim = self._claim
+        return JobInfo(
+            id=claim.id,
+            task=claim.task,
+            tenant=claim.tenant,
+            model=claim.model or None,
+            attempt=claim.attempts,
+            max_attempts=claim.max_attempts,
+            generation=claim.generation,
+        )
+
+    async def step(self, name: str, run: Callable[[], Awaitable[T]], *, type: Any = Any) -> T:  # noqa: A002
+        """Do this once per job: its result is stored, and a later attempt gets it without running it again.
+
+        The result must be JSON; it comes back as `type`, on the first run too, so that both look alike.
+        """
+        steps = await self._known_steps()
+        stored = steps.get(name)
+        if stored is None:
+            stored = encode(await run(), what=f"the result of step {name!r}")
+            kept = await self._store.save_step(
+                self._claim.id, self._claim.lease, name=name, result=stored, now=self.now()
+            )
+            if not kept:
+                raise ClaimLost(self._claim.id)
+            steps[name] = stored
+        value: T = msgspec.json.decode(stored, type=type)
+        return value
+
+    async def _known_steps(self) -> dict[str, bytes]:
+        if self._steps is not None:
+            return self._steps
+        found = dict(await self._store.steps(self._claim.id))
+        # Of steps side by side all ask. The first answer stands, or what one has done meanwhile would be lost.
+        return self._first(found)
+
+    def _first(self, found: dict[str, bytes]) -> dict[str, bytes]:
+        if self._steps is None:
+            self._steps = found
+        return self._steps
+
+    async def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
+        """Say how far this is. Often is fine: it is written at most twice a second."""
+        now = self._clock.now()
+        if now - self._told_at < PROGRESS_EVERY_S and done != total:
+            return
+        self._told_at = now
+        told = {"done": done, "total": total, "note": note}
+        progress = encode({name: value for name, value in told.items() if value is not None}, what="progress")
+        if not await self._store.save_progress(self._claim.id, self._claim.lease, progress=progress):
+            raise ClaimLost(self._claim.id)
+
+    def save(
+        self,
+        collection: str,
+        record_id: str,
+        body: Mapping[str, Any],
+        *,
+        unique_key: str | None = None,
+        text: str | None = None,
+    ) -> None:
+        """Write a record together with the job's end: both or neither."""
+        self.saved.append(
+            RecordWrite(
+                collection=collection,
+                id=record_id,
+                body=encode(body, what="a record's body"),
+                unique_key=unique_key,
+                text=text,
+                job_id=self._claim.id,
+            )
+        )
+
+    def now(self) -> float:
+        """Epoch seconds."""
+        return self._clock.utc().timestamp()

@@ -1,0 +1,133 @@
+"""The durable half of a gateway: store, node, worker and upkeep, started when first needed and stopped in order."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from headgate.core import events
+from headgate.core.errors import StoreUnavailable
+from headgate.core.idempotency import IdempotencyRules
+from headgate.core.job_rules import JobRules
+from headgate.core.ports.calls import Calls
+from headgate.core.ports.clock import Chance, Clock
+from headgate.core.ports.store import Store, StoreHealth
+from headgate.runner.attempt import Attempts
+from headgate.runner.node import Node
+from headgate.runner.room import Room
+from headgate.runner.settling import Emit, Settling
+from headgate.runner.submission import Intake
+from headgate.runner.tasks import TaskTable
+from headgate.runner.upkeep import Upkeep
+from headgate.runner.watch import Watch
+from headgate.runner.worker import Worker
+
+logger = logging.getLogger("headgate")
+
+
+class Durable:
+    """Opens the store at the first durable call; a worker only where one was asked for."""
+
+    def __init__(
+        self,
+        store: Store,
+        tasks: TaskTable,
+        calls: Calls,
+        *,
+        rules: JobRules,
+        idempotency: IdempotencyRules,
+        folder: Path,
+        clock: Clock,
+        chance: Chance,
+        new_id: Callable[[], str],
+        emit: Emit,
+    ) -> None:
+        self.store = store
+        self.tasks = tasks
+        self.rules = rules
+        self.idempotency = idempotency
+        self.started = False
+        self.node = Node(store, folder=folder, clock=clock, new_id=new_id, lease_s=rules.lease_s)
+        self.watch = Watch(store, clock)
+        self.room = Room(store, rules, clock)
+        self.intake = Intake(tasks, rules=rules, check_model=calls.check_model, new_id=new_id)
+        self._settling = Settling(
+            store, tasks, rules=rules, clock=clock, chance=chance, emit=emit, ended=self.watch.ended
+        )
+        self._upkeep = Upkeep(
+            store,
+            self._settling,
+            calls,
+            rules=rules,
+            clock=clock,
+            chance=chance,
+            emit=emit,
+            ended=self.watch.ended,
+        )
+        self._attempts = Attempts(tasks, store, calls, clock=clock, new_id=new_id)
+        self._calls = calls
+        self._clock = clock
+        self._emit = emit
+        self._worker: Worker | None = None
+        self._starting = asyncio.Lock()
+        self._closed = False
+        self._opened = False
+
+    async def start(self) -> None:
+        """Open the store and be a node of it. Calling it again costs nothing."""
+        if self.started and not self._closed:
+            return
+        async with self._starting:
+            if self._closed:
+                raise StoreUnavailable(f"{self.store.name} is closed")
+            if not self._opened:
+                await self.store.open()
+                self._opened = True
+                self.store.on_health(self._tell_health)
+            if not self.node.id:
+                await self.node.start()
+            self.started = True
+
+    async def work(self) -> None:
+        """Run jobs in this process, and do the upkeep."""
+        await self.start()
+        if self._worker is None:
+            self._worker = Worker(
+                self.store,
+                self.node,
+                self._calls,
+                self._attempts,
+                self._settling,
+                rules=self.rules,
+                clock=self._clock,
+            )
+            self._worker.start()
+            self._upkeep.start()
+
+    @property
+    def running(self) -> int:
+        """Jobs that run in this process now."""
+        return 0 if self._worker is None else self._worker.running
+
+    def stop_here(self, job_id: str) -> None:
+        """If this job runs in this process, stop it without waiting for the next renewal."""
+        if self._worker is not None:
+            self._worker.cancel(job_id)
+
+    async def stop_working(self, drain_s: float) -> None:
+        """No more claims; what runs has this long to finish, then goes back uncounted."""
+        if self._worker is not None:
+            await self._worker.stop(drain_s)
+            await self._upkeep.stop()
+            self._worker = None
+
+    async def aclose(self) -> None:
+        self._closed = True
+        await self.stop_working(0.0)
+        await self.watch.aclose()
+        await self.node.stop()
+        if self._opened:
+            await self.store.aclose()
+
+    def _tell_health(self, health: StoreHealth, error: str) -> None:
+        self._emit(events.StoreChanged(store=self.store.name, health=str(health), error=error))

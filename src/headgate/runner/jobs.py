@@ -1,0 +1,266 @@
+"""Jobs, as their users see them: submit, wait, look, cancel."""
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from headgate.core import events
+from headgate.core.errors import InvalidRequest, JobFailed, StateConflict, UnknownJob
+from headgate.core.idempotency import check_key
+from headgate.core.job import Accepted, Job, JobState, KeyClaim, NewJob
+from headgate.core.messages import check_text
+from headgate.core.ports.clock import Clock
+from headgate.core.ports.jobs import JobFilter
+from headgate.core.record import RecordWrite
+from headgate.runner.durable import Durable
+from headgate.runner.payloads import fingerprinted
+from headgate.runner.submission import ENDPOINT, MOST_AT_ONCE, Submission, key_claim
+from headgate.runner.tasks import Task
+
+MOST_LISTED: Final = 1000
+
+
+class JobHandle:
+    """A job that was accepted. It will end, whether or not anybody waits."""
+
+    def __init__(self, jobs: "Jobs", job_id: str, tenant: str, *, created: bool = True) -> None:
+        self.id = job_id
+        self.created = created
+        """False when an idempotency key or a dedup key led to a job that was there already."""
+        self._jobs = jobs
+        self._tenant = tenant
+
+    def __repr__(self) -> str:
+        return f"JobHandle({self.id!r})"
+
+    async def job(self) -> Job:
+        """The job as it is now."""
+        return await self._jobs.get(self.id, tenant=self._tenant)
+
+    async def wait(self, timeout: float | None = None) -> Job:  # noqa: ASYNC109 - it is the caller's patience
+        """The job once it has ended; `TimeoutError` when it has not within `timeout` seconds."""
+        return await self._jobs.wait(self.id, timeout=timeout, tenant=self._tenant)
+
+    async def result(self, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - as above
+        """What the task returned (None when it was skipped); `JobFailed` when it has no result."""
+        job = await self.wait(timeout)
+        if job.state in {JobState.DEAD_LETTER, JobState.CANCELLED}:
+            raise JobFailed(job)
+        return job.result
+
+    async def cancel(self) -> JobState:
+        return await self._jobs.cancel(self.id, tenant=self._tenant)
+
+
+class Jobs:
+    """`gateway.jobs`."""
+
+    def __init__(self, durable: Durable, clock: Clock, emit: Callable[[events.Event], None]) -> None:
+        self._durable = durable
+        self._clock = clock
+        self._emit = emit
+
+    async def submit(
+        self,
+        task: "str | Task[Any, Any]",
+        input: Any = None,  # noqa: A002 - its name wherever jobs are spoken of
+        *,
+        model: str | None = None,
+        lane: str = "batch",
+        priority: int = 5,
+        max_attempts: int | None = None,
+        run_at: datetime | float | None = None,
+        expires_after_s: float | None = None,
+        timeout_s: float | None = None,
+        dedup_key: str | None = None,
+        hold: bool = True,
+        metadata: dict[str, Any] | None = None,
+        idempotency_key: str | None = None,
+        records: Sequence[RecordWrite] = (),
+        tenant: str = "local",
+    ) -> JobHandle:
+        """Accept a job: when this returns, it is durable and will end. `records` are written with it.
+
+        With an `idempotency_key` the same submission gives the same job for 72 hours, and another one raises
+        `KeyMismatch`. A `dedup_key` joins a job of the same task that is still waiting or running.
+        """
+        asked = Submission(
+            task=task.name if isinstance(task, Task) else task,
+            input=input,
+            model=model,
+            lane=lane,
+            priority=priority,
+            max_attempts=max_attempts,
+            run_at=run_at,
+            expires_after_s=expires_after_s,
+            timeout_s=timeout_s,
+            dedup_key=dedup_key,
+            hold=hold,
+            metadata=metadata,
+        )
+        if not self._durable.started:
+            await self._durable.start()
+        now = self._now()
+        key = None
+        if idempotency_key is not None:
+            key = self._key(idempotency_key, fingerprinted(asked, what="the submission"), now)
+        job = self._durable.intake.job(asked, tenant=tenant, now=now, key=key, records=records)
+        return (await self._accept([job], tenant))[0]
+
+    async def submit_many(
+        self,
+        submissions: Sequence[Submission | Mapping[str, Any]],
+        *,
+        idempotency_key: str | None = None,
+        tenant: str = "local",
+    ) -> Sequence[JobHandle]:
+        """Accept up to 1,000 jobs, all or none; an error names the index of the one that is wrong."""
+        asked = [_read(index, one) for index, one in enumerate(submissions)]
+        if not 0 < len(asked) <= MOST_AT_ONCE:
+            raise InvalidRequest(f"submit 1 to {MOST_AT_ONCE:,} jobs at a time, not {len(asked):,}")
+        await self._durable.start()
+        now = self._now()
+        jobs = []
+        for index, one in enumerate(asked):
+            try:
+                jobs.append(self._durable.intake.job(one, tenant=tenant, now=now, position=index))
+            except InvalidRequest as error:
+                error.args = (f"jobs[{index}]: {error}",)
+                raise
+        if idempotency_key is not None:
+            key = self._key(idempotency_key, fingerprinted(asked, what="the submissions"), now)
+            jobs = [_under(key, index, job) for index, job in enumerate(jobs)]
+        return await self._accept(jobs, tenant)
+
+    async def get(self, job_id: str, *, tenant: str = "local") -> Job:
+        """The job with its whole history; `UnknownJob` when this tenant has none of that id."""
+        check_text("id", job_id)
+        await self._durable.start()
+        job = await self._durable.store.find(job_id, tenant=tenant)
+        if job is None:
+            raise UnknownJob(job_id)
+        return job
+
+    async def list(
+        self,
+        *,
+        state: JobState | str | None = None,
+        task: str | None = None,
+        model: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+        tenant: str = "local",
+    ) -> Sequence[Job]:
+        """Newest first, without input, result and history; `after` is the last id of the page before."""
+        which = JobFilter(tenant=tenant, state=read_state(state), task=task, model=model)
+        return await self._select(which, limit, after)
+
+    async def wait(
+        self,
+        job_id: str,
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109 - as above
+        tenant: str = "local",
+    ) -> Job:
+        """The job once it has ended."""
+        job = await self.get(job_id, tenant=tenant)
+        deadline = math.inf if timeout is None else self._clock.now() + timeout
+        while not job.state.final:
+            left_s = deadline - self._clock.now()
+            if left_s <= 0:
+                raise TimeoutError(f"job {job_id} is still {job.state}")
+            try:
+                async with asyncio.timeout(None if timeout is None else left_s):
+                    await self._durable.watch.end_of(job_id)
+            except TimeoutError:
+                raise TimeoutError(f"job {job_id} is still {job.state} after {timeout:g} s") from None
+            job = await self.get(job_id, tenant=tenant)
+        return job
+
+    async def cancel(self, job_id: str, *, tenant: str = "local") -> JobState:
+        """Stop a job: a pending one at once, a running one as soon as its task lets go.
+
+        Returns its state now; `StateConflict` when it has ended otherwise.
+        """
+        check_text("id", job_id)
+        await self._durable.start()
+        answer = await self._durable.store.cancel(job_id, now=self._now(), tenant=tenant)
+        if answer is None:
+            raise UnknownJob(job_id)
+        if not answer.accepted:
+            raise StateConflict(f"job {job_id} is {answer.state} and cannot be cancelled")
+        if answer.state is JobState.CANCELLED:
+            self._durable.watch.ended(job_id)
+        else:
+            self._durable.stop_here(job_id)
+        return answer.state
+
+    async def count(self, *, tenant: str | None = None) -> Mapping[str, int]:
+        """How many jobs are in each state."""
+        await self._durable.start()
+        return await self._durable.store.count(tenant=tenant)
+
+    def _key(self, key: str, body: bytes, now: float) -> KeyClaim:
+        return key_claim(
+            check_key(key),
+            body,
+            secret=self._durable.store.secret,
+            endpoint=ENDPOINT,
+            expires_at=now + self._durable.idempotency.retention_s,
+        )
+
+    async def _select(self, which: JobFilter, limit: int, after: str | None) -> Sequence[Job]:
+        check_limit(limit)
+        await self._durable.start()
+        return await self._durable.store.select(which, limit=limit, after=after)
+
+    async def _accept(self, jobs: Sequence[NewJob], tenant: str) -> Sequence[JobHandle]:
+        durable = self._durable
+        await durable.room.take(tenant, len(jobs))
+        accepted: list[Accepted] = await durable.store.accept(jobs, now=self._now())
+        for job, answer in zip(jobs, accepted, strict=True):
+            self._emit(
+                events.JobAccepted(
+                    job_id=answer.id,
+                    task=job.task,
+                    model=job.model or None,
+                    tenant=tenant,
+                    created=answer.created,
+                )
+            )
+        return [JobHandle(self, answer.id, tenant, created=answer.created) for answer in accepted]
+
+    def _now(self) -> float:
+        return self._clock.utc().timestamp()
+
+
+def read_state(state: JobState | str | None) -> JobState | None:
+    try:
+        return None if state is None else JobState(state)
+    except ValueError:
+        known = ", ".join(JobState)
+        raise InvalidRequest(f"state must be one of {known}, not {state!r}", param="state") from None
+
+
+def check_limit(limit: object) -> None:
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST_LISTED:
+        raise InvalidRequest(f"limit must be a whole number from 1 to {MOST_LISTED}", param="limit")
+
+
+def _under(key: KeyClaim, index: int, job: NewJob) -> NewJob:
+    """One key for a list: each job has its own place under it, and all of them guard the whole list."""
+    place = msgspec.structs.replace(key, endpoint=f"{ENDPOINT}[{index}]")
+    return msgspec.structs.replace(job, key=place)
+
+
+def _read(index: int, given: Submission | Mapping[str, Any]) -> Submission:
+    if isinstance(given, Submission):
+        return given
+    try:
+        return msgspec.convert(dict(given), Submission)
+    except (msgspec.ValidationError, TypeError, ValueError) as error:
+        raise InvalidRequest(f"jobs[{index}]: {error}", param=f"jobs[{index}]") from error

@@ -1,0 +1,147 @@
+"""One process as a node: a random identity per start, a lease renewed for all its claims at once, a lock on a file.
+
+The lock tells others on this machine at once that a process is gone; the lease tells everybody else in time.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from headgate.core.errors import StoreUnavailable
+from headgate.core.ports.clock import Clock
+from headgate.core.ports.store import Store
+
+logger = logging.getLogger("headgate")
+RENEWALS_PER_LEASE: Final = 3
+LOCK_SUFFIX: Final = ".lock"
+
+
+class Node:
+    """The process, as the store knows it."""
+
+    def __init__(
+        self, store: Store, *, folder: Path, clock: Clock, new_id: Callable[[], str], lease_s: float
+    ) -> None:
+        self.id = ""
+        self.on_cancel: Callable[[str, int], None] = lambda _job_id, _lease: None
+        self.on_lost: Callable[[], None] = lambda: None
+        self._store = store
+        self._folder = folder
+        self._clock = clock
+        self._new_id = new_id
+        self._lease_s = lease_s
+        self._home = ""
+        self._lock: int | None = None
+        self._renewing: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Bury the dead of this machine, join, and keep renewing."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._home = _home_of(self._folder, self._new_id)
+        await self._bury_neighbours()
+        await self._join()
+        self._renewing = asyncio.create_task(self._renew(), name="headgate node renewal")
+
+    async def stop(self) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._renewing
+        if self.id:
+            try:
+                await self._store.leave(self.id, now=self.now())
+            except StoreUnavailable as error:
+                logger.warning("node %s could not say goodbye (%s); its lease will run out", self.id, error)
+        self._unlock()
+
+    def now(self) -> float:
+        return self._clock.utc().timestamp()
+
+    async def _join(self) -> None:
+        self._unlock()
+        self.id = f"node_{self._new_id()}"
+        # Somebody may have cleared the folder meanwhile.
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(self._folder / f"{self.id}{LOCK_SUFFIX}")
+        await self._store.join(self.id, home=self._home, now=self.now(), lease_s=self._lease_s)
+
+    async def _bury_neighbours(self) -> None:
+        """A node of this folder whose lock is free is dead, whatever its lease says."""
+        gone = [node for node in await self._store.nodes(home=self._home) if _is_free(self._path(node))]
+        if gone:
+            await self._store.bury_nodes(gone, now=self.now())
+            logger.info("%d dead node(s) found on this machine; their jobs are taken over", len(gone))
+        for node in gone:
+            self._path(node).unlink(missing_ok=True)
+
+    async def _renew(self) -> None:
+        while True:
+            await self._clock.sleep(self._lease_s / RENEWALS_PER_LEASE)
+            try:
+                await self._renew_once()
+            except StoreUnavailable as error:
+                logger.warning("the lease of node %s could not be renewed: %s", self.id, error)
+            except Exception:
+                # Who stops renewing is dead to everybody else: whatever this was, it is tried again, loudly.
+                logger.exception("the lease of node %s could not be renewed", self.id)
+
+    async def _renew_once(self) -> None:
+        renewal = await self._store.renew(self.id, now=self.now(), lease_s=self._lease_s)
+        if not renewal.alive:
+            logger.error(
+                "node %s was declared dead: it was not heard of for %g s. What it ran goes to others.",
+                self.id,
+                self._lease_s,
+            )
+            self.on_lost()
+            await self._join()
+        for job_id, lease in renewal.cancelled:
+            self.on_cancel(job_id, lease)
+
+    def _path(self, node: str) -> Path:
+        return self._folder / f"{node}{LOCK_SUFFIX}"
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+            self._path(self.id).unlink(missing_ok=True)
+
+
+def _home_of(folder: Path, new_id: Callable[[], str]) -> str:
+    """The folder's own name for itself: only who shares it can judge by its locks."""
+    file = folder / "home"
+    with contextlib.suppress(FileExistsError):
+        draft = folder / f"home.{new_id()}"
+        draft.write_text(new_id(), encoding="ascii")
+        try:
+            os.link(draft, file)
+        finally:
+            draft.unlink()
+    return file.read_text(encoding="ascii")
+
+
+def _locked(path: Path) -> int:
+    fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return fd
+
+
+def _is_free(path: Path) -> bool:
+    """True when nobody holds the lock any more; a missing file proves nothing and counts as held."""
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True

@@ -1,0 +1,179 @@
+"""From what a caller submits to a job that can be stored: every mistake is found here, before anything is."""
+
+import hashlib
+import hmac
+import math
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from headgate.core.errors import InvalidRequest
+from headgate.core.job import KeyClaim, NewJob
+from headgate.core.job_rules import JobRules
+from headgate.core.messages import check_text, read_lane
+from headgate.core.record import RecordWrite
+from headgate.runner.payloads import encode
+from headgate.runner.tasks import Task, TaskTable
+
+ENDPOINT: Final = "POST /v1/jobs"
+MOST_AT_ONCE: Final = 1000
+MOST_METADATA_BYTES: Final = 16 * 1024
+LONGEST_WAIT_S: Final = 366 * 86_400.0
+FIFO_STEP_S: Final = 1e-6
+"""Jobs of one submission stand in line in their order: each is due this much after the one before."""
+
+
+class Submission(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What may be said about a job when it is submitted. Everything but the task has a default."""
+
+    task: str
+    input: Any = None
+    model: str | None = None
+    lane: str = "batch"
+    priority: int = 5
+    max_attempts: int | None = None
+    run_at: datetime | float | None = None
+    expires_after_s: float | None = None
+    timeout_s: float | None = None
+    dedup_key: str | None = None
+    hold: bool = True
+    metadata: dict[str, Any] | None = None
+
+
+class Intake:
+    """Checks submissions and makes jobs of them."""
+
+    def __init__(
+        self,
+        tasks: TaskTable,
+        *,
+        rules: JobRules,
+        check_model: Callable[[str], None],
+        new_id: Callable[[], str],
+    ) -> None:
+        self._tasks = tasks
+        self._rules = rules
+        self._check_model = check_model
+        self._new_id = new_id
+
+    def job(
+        self,
+        asked: Submission,
+        *,
+        tenant: str,
+        now: float,
+        position: int = 0,
+        key: KeyClaim | None = None,
+        records: Sequence[RecordWrite] = (),
+        revivable: bool = True,
+    ) -> NewJob:
+        """A job ready to be stored, or an `InvalidRequest` that names the field."""
+        check_text("task", asked.task)
+        check_text("tenant", tenant)
+        task = self._tasks.find(asked.task)
+        payload = encode(asked.input, what="the input")
+        task.read(payload)
+        run_at = _run_at(asked.run_at, now) + position * FIFO_STEP_S
+        expires_after_s = _number("expires_after_s", asked.expires_after_s, self._rules.expires_after_s)
+        job_id = f"job_{int(now * 1000):012x}{self._new_id()[:20]}"
+        return NewJob(
+            id=job_id,
+            task=task.name,
+            input=payload,
+            run_at=run_at,
+            expires_at=run_at + expires_after_s,
+            tenant=tenant,
+            model=self._model(asked, task),
+            lane=read_lane(asked.lane),
+            priority=_whole("priority", asked.priority, least=0, most=9),
+            max_attempts=self._max_attempts(asked, task),
+            timeout_s=_number("timeout_s", asked.timeout_s, task.timeout_s or self._rules.timeout_s),
+            dedup_key=_dedup_key(asked.dedup_key),
+            hold=_flag("hold", asked.hold),
+            revivable=revivable,
+            metadata=_metadata(asked.metadata),
+            key=key,
+            records=tuple(_joined(record, job_id) for record in records),
+        )
+
+    def _model(self, asked: Submission, task: Task[Any, Any]) -> str:
+        named = asked.model or task.model
+        if named is None and isinstance(asked.input, dict):
+            named = asked.input.get("model")
+        elif named is None:
+            named = getattr(asked.input, "model", None)
+        if not isinstance(named, str) or not named:
+            return ""
+        check_text("model", named)
+        self._check_model(named)
+        return named
+
+    def _max_attempts(self, asked: Submission, task: Task[Any, Any]) -> int:
+        default = (task.retry or self._rules.retry).max_attempts
+        most = default if asked.max_attempts is None else asked.max_attempts
+        return _whole("max_attempts", most, least=1, most=100)
+
+
+def key_claim(key: str, body: bytes, *, secret: bytes, endpoint: str, expires_at: float) -> KeyClaim:
+    """An idempotency key with its keyed fingerprint of what was asked."""
+    fingerprint = hmac.digest(secret, body, hashlib.sha256)
+    return KeyClaim(endpoint=endpoint, key=key, request_hash=fingerprint, expires_at=expires_at)
+
+
+def _joined(record: RecordWrite, job_id: str) -> RecordWrite:
+    return record if record.job_id is not None else msgspec.structs.replace(record, job_id=job_id)
+
+
+def _run_at(asked: datetime | float | None, now: float) -> float:
+    if asked is None:
+        return now
+    if isinstance(asked, datetime):
+        if asked.tzinfo is None:
+            raise InvalidRequest("run_at needs a time zone: 2026-01-31T12:00:00Z", param="run_at")
+        asked = asked.astimezone(UTC).timestamp()
+    if type(asked) not in {int, float} or not math.isfinite(asked):
+        raise InvalidRequest(f"run_at must be a date with its time zone, not {asked!r}", param="run_at")
+    if asked > now + LONGEST_WAIT_S:
+        raise InvalidRequest("run_at must be within a year from now", param="run_at")
+    return max(float(asked), now)
+
+
+def _number(name: str, value: object, default: float) -> float:
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LONGEST_WAIT_S:
+        raise InvalidRequest(f"{name} must be a number of seconds above 0 and within a year", param=name)
+    return float(value)
+
+
+def _whole(name: str, value: object, *, least: int, most: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InvalidRequest(
+            f"{name} must be a whole number from {least} to {most}, not {value!r}", param=name
+        )
+    return value
+
+
+def _flag(name: str, value: object) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidRequest(f"{name} must be true or false, not {value!r}", param=name)
+    return value
+
+
+def _dedup_key(value: object) -> str | None:
+    if value is not None:
+        check_text("dedup_key", value)
+    return value if isinstance(value, str) else None
+
+
+def _metadata(value: object) -> bytes | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise InvalidRequest("metadata must be an object", param="metadata")
+    encoded = encode(value, what="metadata")
+    if len(encoded) > MOST_METADATA_BYTES:
+        raise InvalidRequest(f"metadata must not exceed {MOST_METADATA_BYTES:,} bytes", param="metadata")
+    return encoded

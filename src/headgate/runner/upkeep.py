@@ -1,0 +1,173 @@
+"""Upkeep: what every node does now and then so that no job is stuck, lost or kept for ever. Small duties."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.core import events
+from headgate.core.errors import StoreUnavailable
+from headgate.core.job import Claim, Settled
+from headgate.core.job_rules import Cancelled, Crashed, JobRules, Outcome
+from headgate.core.ports.calls import Calls
+from headgate.core.ports.clock import Chance, Clock
+from headgate.core.ports.store import Store
+from headgate.core.ports.upkeep import Buried
+from headgate.runner.settling import Emit, Settling, log_dead_letter
+
+logger = logging.getLogger("headgate")
+BITE: Final = 500
+DAY_S: Final = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Duty:
+    """Something to do every so often; it returns how much there was to do."""
+
+    name: str
+    every_s: float
+    run: Callable[[], Awaitable[int]]
+    at_once: bool = False
+    """The first time is right at the start."""
+
+
+class Upkeep:
+    """Runs the duties, each at its own pace, for as long as the node lives."""
+
+    def __init__(
+        self,
+        store: Store,
+        settling: Settling,
+        calls: Calls,
+        *,
+        rules: JobRules,
+        clock: Clock,
+        chance: Chance,
+        emit: Emit,
+        ended: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._settling = settling
+        self._calls = calls
+        self._rules = rules
+        self._clock = clock
+        self._chance = chance
+        self._emit = emit
+        self._ended = ended
+        self._tasks: list[asyncio.Task[None]] = []
+        # Whoever is first rescues the jobs of a dead node; asking twice per lease keeps "stuck" below lease + 5 s.
+        # A new process has just found out which of its neighbours are dead, so it asks at once.
+        rescue_s = min(2.0, rules.lease_s / 3)
+        self.duties = (
+            Duty("rescue", rescue_s, self.rescue, at_once=True),
+            Duty("cancel", rules.lease_s / 3, self.enforce_cancels),
+            Duty("expire", 5.0, self.expire),
+            Duty("revive", 15.0, self.revive),
+            Duty("prune", 60.0, self.prune),
+            Duty("purge", 60.0, self.purge),
+        )
+
+    def start(self) -> None:
+        self._tasks = [
+            asyncio.create_task(self._repeat(duty), name=f"headgate upkeep {duty.name}")
+            for duty in self.duties
+        ]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        self._tasks = []
+
+    async def _repeat(self, duty: Duty) -> None:
+        if duty.at_once:
+            await self._do(duty)
+        while True:
+            # Nodes that were started together do not do everything together.
+            await self._clock.sleep(duty.every_s * (0.9 + 0.2 * self._chance()))
+            await self._do(duty)
+
+    async def _do(self, duty: Duty) -> None:
+        try:
+            while await duty.run() >= BITE:
+                pass
+        except StoreUnavailable as error:
+            logger.debug("upkeep %s: %s", duty.name, error)
+        except Exception:
+            # A duty that fails once must not stay undone for ever.
+            logger.exception("upkeep %s failed", duty.name)
+
+    # ---- The duties -----------------------------------------------------------------------------------
+
+    async def rescue(self) -> int:
+        """Jobs whose node is gone go back to waiting, as a crash; the third makes a job poison."""
+        await self._store.bury_nodes(None, now=self._now())
+        lost = await self._store.lost(limit=BITE)
+        if lost:
+            logger.warning("%d job(s) of lost workers are taken over", len(lost))
+        return await self._settle_all(lost, Crashed())
+
+    async def enforce_cancels(self) -> int:
+        """A cancel that its worker did not obey within a lease is written over its head."""
+        before = self._now() - self._rules.lease_s
+        stubborn = await self._store.uncancelled(before=before, limit=BITE)
+        return await self._settle_all(stubborn, Cancelled())
+
+    async def expire(self) -> int:
+        buried = await self._store.expire(now=self._now(), limit=BITE)
+        for job in buried:
+            self._tell_buried(job)
+        return len(buried)
+
+    async def revive(self) -> int:
+        """Exhausted jobs come back after their cool-down, once their model can take calls again."""
+        found = await self._store.revivable(now=self._now(), limit=BITE)
+        able = [job_id for job_id, model in found if not model or self._calls.places(model) > 0]
+        if able:
+            revived = await self._store.revive(
+                able, now=self._now(), expires_after_s=self._rules.expires_after_s
+            )
+            logger.info("%d exhausted job(s) get another chance", revived)
+        return 0
+
+    async def prune(self) -> int:
+        before = self._now() - self._rules.retention_days * DAY_S
+        return await self._store.prune(before=before, limit=BITE)
+
+    async def purge(self) -> int:
+        return await self._store.purge_keys(now=self._now(), limit=BITE)
+
+    async def _settle_all(self, claims: list[Claim], outcome: Outcome) -> int:
+        settlements = [self._settling.rule(claim, outcome) for claim in claims]
+        if not settlements:
+            return 0
+        answers = await self._store.settle(settlements, now=self._now())
+        for claim, settlement, answer in zip(claims, settlements, answers, strict=True):
+            if answer is Settled.APPLIED:
+                self._settling.tell(claim, settlement, run_s=max(0.0, self._now() - claim.started_at))
+        return len(claims)
+
+    def _tell_buried(self, job: Buried) -> None:
+        self._emit(
+            events.JobSettled(
+                job_id=job.id,
+                task=job.task,
+                model=job.model or None,
+                tenant=job.tenant,
+                state="dead_letter",
+                attempts=job.attempts,
+                wait_ms=0.0,
+                run_ms=0.0,
+                reason=job.reason,
+                failure="expired",
+            )
+        )
+        log_dead_letter(job.id, job.task, job.reason, job.attempts)
+        self._ended(job.id)
+
+    def _now(self) -> float:
+        return self._clock.utc().timestamp()

@@ -1,0 +1,307 @@
+"""The worker: claims as many jobs as it and their models can take, runs them, writes down what came of it.
+
+Two claimers take turns: while one half of the places is being claimed or written down, the other half runs.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from headgate.core.errors import StoreUnavailable, UnknownModel
+from headgate.core.job import Claim
+from headgate.core.job_rules import SUSPECT_AFTER, JobRules, Outcome
+from headgate.core.ports.calls import Calls
+from headgate.core.ports.claims import Ready, Want
+from headgate.core.ports.clock import Clock
+from headgate.core.ports.store import Store
+from headgate.runner.attempt import Attempt, Attempts, Stop, read_stop
+from headgate.runner.node import Node
+from headgate.runner.settling import Settling
+
+logger = logging.getLogger("headgate")
+CLAIMERS: Final = 2
+POLL_S: Final = 1.0
+"""How often to look for jobs nobody rang for."""
+LEAST_REST_S: Final = 0.001
+"""Jobs that get due one right after the other are taken together."""
+STORE_REST_S: Final = 2.0
+STOP_GRACE_S: Final = 5.0
+"""How long a stopped task may take to notice, before its job is settled over its head."""
+_NOTHING: Final = Ready((), suspects=False, next_at=None)
+
+
+class Worker:
+    """Runs jobs until it is stopped."""
+
+    def __init__(
+        self,
+        store: Store,
+        node: Node,
+        calls: Calls,
+        attempts: Attempts,
+        settling: Settling,
+        *,
+        rules: JobRules,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._node = node
+        self._calls = calls
+        self._attempts = attempts
+        self._settling = settling
+        self._rules = rules
+        self._clock = clock
+        self._running: dict[tuple[str, int], Attempt] = {}
+        """By job and lease: who was thought dead may run a job anew while its old run still cleans up."""
+        self._by_model: Counter[str] = Counter()
+        self._asked_for = 0
+        """Places that claims on their way may fill."""
+        self._ended_unwritten = 0
+        """Jobs that are done but not yet written down: they take memory, not a place."""
+        self._suspects = 0
+        self._turn: dict[str, str] = {}
+        """By model, the tenant who had the last turn."""
+        self._ready = _NOTHING
+        self._looked_at = -POLL_S
+        self._bell = asyncio.Event()
+        self._rang = True
+        self._claimers: list[asyncio.Task[None]] = []
+        self._stopping = False
+        self._unknown: set[str] = set()
+        self._unlisten: Callable[[], None] = lambda: None
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    def start(self) -> None:
+        self._unlisten = self._store.on_ready(self._ring)
+        self._node.on_cancel = self.cancel
+        self._node.on_lost = self._abandon_all
+        self._claimers = [
+            asyncio.create_task(self._work(), name=f"headgate worker {number}") for number in range(CLAIMERS)
+        ]
+
+    async def stop(self, drain_s: float) -> None:
+        """Claim nothing more, let what runs finish for a while, give the rest back uncounted."""
+        self._stopping = True
+        # A second call, for those in a hurry, finds nothing left to do here.
+        unlisten, self._unlisten = self._unlisten, lambda: None
+        unlisten()
+        self._bell.set()
+        await asyncio.gather(*self._claimers)
+        await self._wait_for_all(drain_s)
+        for attempt in tuple(self._running.values()):
+            self._stop(attempt, Stop.SHUTDOWN)
+        # Those who would not stop are settled over their heads, which takes a moment more.
+        await self._wait_for_all(2 * STOP_GRACE_S)
+
+    def cancel(self, job_id: str, lease: int | None = None) -> None:
+        """Stop a job that runs here; its task may clean up."""
+        for attempt in tuple(self._running.values()):
+            if attempt.claim.id == job_id and lease in {None, attempt.claim.lease}:
+                self._stop(attempt, Stop.CANCEL)
+
+    # ---- Claiming -----------------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        while not self._stopping:
+            try:
+                claimed = await self._claim_some()
+            except StoreUnavailable as error:
+                logger.warning("no jobs can be claimed: %s", error)
+                await self._rest(STORE_REST_S)
+                self._rang = True
+                continue
+            except Exception:
+                # The worker loop outlives every mistake, loudly.
+                logger.exception("claiming failed")
+                await self._rest(STORE_REST_S)
+                continue
+            if not claimed:
+                await self._rest(self._until_next())
+
+    async def _claim_some(self) -> bool:
+        """One round: look if somebody rang, ask for what fits, start it. True when it is worth another round."""
+        free = self._free()
+        if free <= 0:
+            return False
+        if self._rang or self._clock.now() - self._looked_at >= POLL_S:
+            self._rang, self._looked_at = False, self._clock.now()
+            self._ready = await self._store.ready(now=self._node.now())
+        free = min(self._free(), -(-self._rules.workers // CLAIMERS))
+        suspects = 1 if self._ready.suspects and not self._suspects and free > 0 else 0
+        wants = self._wants(free - suspects)
+        if not wants and not suspects:
+            return False
+        claims = await self._claim(wants, suspects)
+        for claim in claims:
+            self._begin(claim)
+        self._note(wants, suspects, claims)
+        return bool(claims)
+
+    def _free(self) -> int:
+        busy = len(self._running) - self._ended_unwritten + self._asked_for
+        return min(self._rules.workers - busy, 2 * self._rules.workers - len(self._running) - self._asked_for)
+
+    async def _claim(self, wants: list[Want], suspects: int) -> list[Claim]:
+        asked_for = sum(want.places for want in wants) + suspects
+        self._asked_for += asked_for
+        self._suspects += suspects
+        for want in wants:
+            self._by_model[want.model] += want.places
+        try:
+            return await self._store.claim(wants, node=self._node.id, suspects=suspects, now=self._node.now())
+        finally:
+            self._asked_for -= asked_for
+            self._suspects -= suspects
+            for want in wants:
+                self._by_model[want.model] -= want.places
+
+    def _wants(self, free: int) -> list[Want]:
+        """What each model with ready jobs can take now, within the places that are free."""
+        able: list[tuple[str, int]] = []
+        for model in self._ready.models:
+            places = self._places(model)
+            if places > 0:
+                able.append((model, places))
+        wants = []
+        for number, (model, places) in enumerate(able):
+            fair = -(-free // (len(able) - number))
+            if (places := min(places, fair)) > 0:
+                wants.append(Want(model, places, self._turn.get(model, "")))
+                free -= places
+        return wants
+
+    def _places(self, model: str) -> int:
+        if not model:
+            return self._rules.workers
+        try:
+            self._calls.check_model(model)
+        except UnknownModel:
+            self._blame(model)
+            return 0
+        return self._calls.places(model) - self._by_model[model]
+
+    def _blame(self, model: str) -> None:
+        if model not in self._unknown:
+            self._unknown.add(model)
+            logger.warning(
+                "jobs wait for model %r, which is not in the settings of this node; they wait for one that has it",
+                model[:100],
+            )
+
+    def _note(self, wants: list[Want], suspects: int, claims: list[Claim]) -> None:
+        """Remember whose turn it was, and which models have no more than was given."""
+        got: Counter[str] = Counter()
+        for claim in claims:
+            if claim.crashes < SUSPECT_AFTER:
+                got[claim.model] += 1
+                self._turn[claim.model] = claim.tenant
+        dry = {want.model for want in wants if not got[want.model]}
+        self._ready = Ready(
+            tuple(model for model in self._ready.models if model not in dry),
+            suspects=self._ready.suspects and bool(suspects and len(claims) > sum(got.values())),
+            next_at=self._ready.next_at,
+        )
+
+    def _until_next(self) -> float:
+        # With every place taken there is nothing to wake up for: the bell rings when one gets free.
+        if self._ready.next_at is None or self._free() <= 0:
+            return POLL_S
+        return min(POLL_S, max(LEAST_REST_S, self._ready.next_at - self._node.now()))
+
+    def _ring(self) -> None:
+        self._rang = True
+        self._bell.set()
+
+    async def _rest(self, seconds: float) -> None:
+        """Until somebody rings, a place gets free, or this long."""
+        if self._stopping:
+            return
+        if not self._bell.is_set():
+            timer = asyncio.get_running_loop().call_later(seconds, self._wake)
+            try:
+                await self._bell.wait()
+            finally:
+                timer.cancel()
+        self._bell.clear()
+
+    def _wake(self) -> None:
+        """Time to look again, whether or not anybody rang."""
+        self._rang = True
+        self._bell.set()
+
+    # ---- Running --------------------------------------------------------------------------------------
+
+    def _begin(self, claim: Claim) -> None:
+        loop = asyncio.get_running_loop()
+        attempt = Attempt(claim, self._clock.now())
+        self._running[claim.id, claim.lease] = attempt
+        self._by_model[claim.model] += 1
+        self._suspects += claim.crashes >= SUSPECT_AFTER
+        attempt.timer = loop.call_later(claim.timeout_s, self._stop, attempt, Stop.TIMEOUT)
+        attempt.task = loop.create_task(self._run(attempt), name=claim.id)
+
+    async def _run(self, attempt: Attempt) -> None:
+        outcome = await self._attempts.run(attempt)
+        if attempt.over:
+            return  # It was settled over its head.
+        attempt.finish()
+        # The place is free again; only its memory is not, until the store has answered.
+        self._ended_unwritten += 1
+        self._bell.set()
+        try:
+            await self._conclude(attempt, outcome)
+        finally:
+            self._ended_unwritten -= 1
+
+    async def _conclude(self, attempt: Attempt, outcome: Outcome | None) -> None:
+        try:
+            if outcome is not None:
+                await self._settling.settle(attempt, outcome)
+        except Exception:
+            # The claim stays ours until the lease runs out without us; then the job is rescued.
+            logger.exception("what came of job %s could not be written down", attempt.claim.id)
+        finally:
+            self._end(attempt)
+
+    def _stop(self, attempt: Attempt, why: Stop) -> None:
+        if attempt.stop(why):
+            loop = asyncio.get_running_loop()
+            attempt.timer = loop.call_later(STOP_GRACE_S, self._overrule, attempt)
+
+    def _overrule(self, attempt: Attempt) -> None:
+        """Its task was told to stop and did not: settle without it. Whatever it still writes is refused."""
+        if attempt.over:
+            return
+        attempt.finish()
+        logger.error(
+            "task %s of job %s was stopped (%s) and runs on; the job is settled without it",
+            attempt.claim.task,
+            attempt.claim.id,
+            attempt.stopped and attempt.stopped.value,
+        )
+        attempt.task = asyncio.get_running_loop().create_task(self._conclude(attempt, read_stop(attempt)))
+
+    def _end(self, attempt: Attempt) -> None:
+        claim = attempt.claim
+        del self._running[claim.id, claim.lease]
+        self._by_model[claim.model] -= 1
+        if claim.crashes >= SUSPECT_AFTER:
+            self._suspects -= 1
+            self._rang = True
+        self._bell.set()
+
+    def _abandon_all(self) -> None:
+        for attempt in tuple(self._running.values()):
+            self._stop(attempt, Stop.LOST)
+
+    async def _wait_for_all(self, seconds: float) -> None:
+        tasks = [attempt.task for attempt in self._running.values() if attempt.task is not None]
+        if tasks:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait(tasks, timeout=seconds)

@@ -1,0 +1,1 @@
+"""Where jobs, keys and records live: one port, one behaviour, two databases."""

@@ -1,0 +1,206 @@
+"""Submissions with idempotency keys, dedup keys or records: many callers' in one transaction.
+
+The outcome is as if they had come one after the other. Keys are taken first, in one order for everybody, so that
+two flushes wait for each other at most once; then jobs are inserted, then records. An error is one caller's, but it
+rolls back the whole flush: `Group` then sends the others without that one.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+from headgate.core.errors import KeyInProgress, KeyMismatch, StoreUnavailable
+from headgate.core.idempotency import InProgress, KeyRow, KeyState, Mismatch, SameJob, Unknown, decide
+from headgate.core.job import Accepted, KeyClaim, NewJob
+from headgate.stores.postgres.base import SQL
+from headgate.stores.postgres.columns import columns, job_row
+from headgate.stores.postgres.database import Connection
+from headgate.stores.postgres.records import Writing, put_records
+
+KeyName: TypeAlias = tuple[str, str, str]
+"""(tenant, endpoint, key)."""
+MOST_LOOKS: Final = 10
+
+
+class Call(NamedTuple):
+    """One caller's submission: all of it or nothing."""
+
+    jobs: Sequence[NewJob]
+    now: float
+
+
+@dataclass(slots=True, eq=False)
+class Place:
+    """Where a submission ends: a job of its own, or one that does the work already."""
+
+    job: NewJob
+    now: float
+    job_id: str
+    created: bool = True
+
+
+async def accept_calls(connection: Connection, calls: Sequence[Call], skew_s: float) -> list[list[Accepted]]:
+    """One answer per caller."""
+    keyed = _first_of_each_key(calls)
+    known = await _take_keys(connection, keyed, skew_s)
+    sorting = _Sorting(known, skew_s)
+    places = [[sorting.place(job, call.now) for job in call.jobs] for call in calls]
+    await _insert(connection, sorting.own, skew_s)
+    await _point_keys(connection, sorting.keys)
+    await put_records(connection, list(_records(sorting.own, skew_s)))
+    return [sorting.answers(its_places) for its_places in places]
+
+
+class _Sorting:
+    """Who gets a job of their own, given what the store knows of the keys and who came before in this flush."""
+
+    def __init__(self, known: Mapping[KeyName, KeyRow], skew_s: float) -> None:
+        self._known = known
+        self._skew_s = skew_s
+        self._twins: dict[tuple[str, str, str], Place] = {}
+        self._told: set[Place] = set()
+        self.own: list[Place] = []
+        self.keys: dict[KeyName, Place] = {}
+
+    def place(self, job: NewJob, now: float) -> Place:
+        if job.key is None:
+            return self._place_twin(job, now)
+        name = (job.tenant, job.key.endpoint, job.key.key)
+        if name in self.keys:
+            return _same(self.keys[name], job.key)
+        known = self._known.get(name)
+        known_id = None if known is None else _job_of(known, job.key, now + self._skew_s)
+        if known_id is not None:
+            return Place(job, now, known_id, created=False)
+        place = self.keys[name] = self._place_twin(job, now)
+        return place
+
+    def _place_twin(self, job: NewJob, now: float) -> Place:
+        if job.dedup_key is None:
+            place = Place(job, now, job.id)
+            self.own.append(place)
+            return place
+        name = (job.tenant, job.task, job.dedup_key)
+        if name not in self._twins:
+            self._twins[name] = Place(job, now, job.id)
+            self.own.append(self._twins[name])
+        return self._twins[name]
+
+    def answers(self, places: Iterable[Place]) -> list[Accepted]:
+        return [self._answer(place) for place in places]
+
+    def _answer(self, place: Place) -> Accepted:
+        """A place that several share was created by the first of them."""
+        created = place.created and place not in self._told
+        self._told.add(place)
+        return Accepted(place.job_id, created=created)
+
+
+def _same(place: Place, claim: KeyClaim) -> Place:
+    first = place.job.key
+    if first is not None and first.key == claim.key and first.request_hash != claim.request_hash:
+        raise KeyMismatch(claim.key)
+    return place
+
+
+def _job_of(row: KeyRow, claim: KeyClaim, now: float) -> str | None:
+    """The job that has the key already; None when the key may be used."""
+    verdict = decide(row, claim.request_hash, owner_lives=True, unknown=Unknown.RERUN, now=now)
+    match verdict:
+        case SameJob(job_id=job_id):
+            return job_id
+        case Mismatch():
+            raise KeyMismatch(claim.key)
+        case InProgress():
+            raise KeyInProgress(f"idempotency key {claim.key[:100]!r} is in use", retry_after_s=1.0)
+        case _:
+            return None
+
+
+# ---- Inside the transaction -----------------------------------------------------------------------------
+
+
+def _first_of_each_key(calls: Sequence[Call]) -> dict[KeyName, tuple[NewJob, KeyClaim, float]]:
+    firsts: dict[KeyName, tuple[NewJob, KeyClaim, float]] = {}
+    for call in calls:
+        for job in call.jobs:
+            if job.key is not None:
+                firsts.setdefault((job.tenant, job.key.endpoint, job.key.key), (job, job.key, call.now))
+    return dict(sorted(firsts.items()))
+
+
+async def _take_keys(
+    connection: Connection, keyed: Mapping[KeyName, tuple[NewJob, KeyClaim, float]], skew_s: float
+) -> dict[KeyName, KeyRow]:
+    """Take those that are free; what is known of the others, which nobody can change until we are done."""
+    if not keyed:
+        return {}
+    wanted = columns(
+        (
+            *name,
+            claim.request_hash,
+            int((now + skew_s) * 1e6),
+            job.id,
+            now + skew_s,
+            claim.expires_at + skew_s,
+        )
+        for name, (job, claim, now) in keyed.items()
+    )
+    taken = {tuple(row) for row in await connection.fetch(SQL.take_keys, *wanted)}
+    others = [name for name in keyed if name not in taken]
+    if not others:
+        return {}
+    rows = await connection.fetch(SQL.find_keys, *columns(others))
+    return {(row[0], row[1], row[2]): _key_row(row[3:]) for row in rows}
+
+
+def _key_row(row: Sequence[object]) -> KeyRow:
+    names = ("state", "request_hash", "lease", "owner", "expires_at", "job_id", "response_status")
+    values = dict(zip(names, row, strict=True))
+    return KeyRow(**{**values, "state": KeyState(str(values["state"]))})  # type: ignore[arg-type]  # the table's types
+
+
+async def _insert(connection: Connection, places: Sequence[Place], skew_s: float) -> None:
+    """Insert; where a live job does the work already, find out which. It may end meanwhile: then insert again."""
+    # In one order for everybody, for the sake of those who insert the same dedup keys at the same time.
+    rest = sorted(places, key=lambda place: (place.job.tenant, place.job.task, place.job.dedup_key or ""))
+    for _ in range(MOST_LOOKS):
+        if not rest:
+            return
+        rows = columns(job_row(place.job, place.now, skew_s) for place in rest)
+        inserted = {row[0] for row in await connection.fetch(SQL.insert_jobs, *rows)}
+        rest = [place for place in rest if place.job.id not in inserted]
+        await _find_twins(connection, rest)
+        rest = [place for place in rest if place.created]
+    if rest:
+        raise StoreUnavailable("jobs with the same dedup key come and go too fast", retry_after_s=1.0)
+
+
+async def _find_twins(connection: Connection, places: Sequence[Place]) -> None:
+    if not places:
+        return
+    wanted = columns(
+        (number, place.job.tenant, place.job.task, place.job.dedup_key) for number, place in enumerate(places)
+    )
+    for number, job_id in await connection.fetch(SQL.find_twins, *wanted):
+        places[number].job_id = job_id
+        places[number].created = False
+
+
+async def _point_keys(connection: Connection, keys: Mapping[KeyName, Place]) -> None:
+    """A key that came with one job but whose work another does leads to that other."""
+    strays = [(*name, place.job_id) for name, place in keys.items() if _is_stray(name, place)]
+    if strays:
+        await connection.execute(SQL.point_keys, *columns(strays))
+
+
+def _is_stray(name: KeyName, place: Place) -> bool:
+    own = place.job.key is not None and (place.job.tenant, place.job.key.endpoint, place.job.key.key) == name
+    return not (own and place.created)
+
+
+def _records(places: Iterable[Place], skew_s: float) -> Iterable[Writing]:
+    for place in places:
+        if place.created:
+            for write in place.job.records:
+                yield Writing(place.job.tenant, write, place.now + skew_s)

@@ -1,0 +1,111 @@
+"""Waking other processes: NOTIFY when there is work, LISTEN on a connection of its own. A hint, nothing more.
+
+A lost ring costs the listener its next look, a second later; so nothing here may fail the store. Rings are sent
+apart from the commits that cause them, at most twenty a second, the last one always.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from headgate.core.errors import HeadgateError
+from headgate.core.ports.clock import Clock
+from headgate.stores.postgres.database import Connection, Database
+from headgate.stores.postgres.troubles import FOREIGN
+
+logger = logging.getLogger("headgate")
+CHANNEL: Final = "headgate_ready"
+LEAST_GAP_S: Final = 0.05
+FIRST_WAIT_S: Final = 0.5
+LONGEST_WAIT_S: Final = 15.0
+_NOTIFY: Final = f"notify {CHANNEL}"
+
+
+class Bell:
+    """Rings at other processes and hears theirs."""
+
+    def __init__(self, database: Database, clock: Clock, *, listen: bool) -> None:
+        self._database = database
+        self._clock = clock
+        self._listen = listen
+        self._connection: Connection | None = None
+        self._wanted = False
+        self._ringing: asyncio.Task[None] | None = None
+        self._listening: asyncio.Task[None] | None = None
+
+    async def start(self, heard: Callable[[], None]) -> None:
+        """Listen from now on; where that cannot be, try again in the background."""
+        if not self._listen:
+            return
+        lost = await self._connect(heard)
+        self._listening = asyncio.create_task(self._stay(heard, lost), name="headgate-listen")
+
+    def ring(self) -> None:
+        self._wanted = True
+        if self._ringing is None or self._ringing.done():
+            self._ringing = asyncio.create_task(self._send(), name="headgate-notify")
+
+    async def aclose(self) -> None:
+        for task in (self._ringing, self._listening):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
+
+    async def _send(self) -> None:
+        while self._wanted:
+            self._wanted = False
+            # Over the listening connection where there is one: then its own rings can be told from others'.
+            with contextlib.suppress(HeadgateError, *FOREIGN):
+                await self._notify()
+            await self._clock.sleep(LEAST_GAP_S)
+
+    async def _notify(self) -> None:
+        connection = self._connection
+        if connection is None or connection.is_closed():
+            await self._database.command(_NOTIFY)
+            return
+        with self._clock.outside():
+            await connection.execute(_NOTIFY)
+
+    async def _stay(self, heard: Callable[[], None], lost: asyncio.Event | None) -> None:
+        """Listen, and whenever the connection is lost, again."""
+        wait_s = FIRST_WAIT_S
+        while True:
+            if lost is not None:
+                await lost.wait()
+                wait_s = FIRST_WAIT_S
+            await self._clock.sleep(wait_s)
+            wait_s = min(wait_s * 2, LONGEST_WAIT_S)
+            lost = await self._connect(heard)
+            if lost is not None:
+                # Something may have been rung while nobody listened.
+                heard()
+
+    async def _connect(self, heard: Callable[[], None]) -> asyncio.Event | None:
+        """None when it did not work; else what is set when the connection is lost."""
+        lost = asyncio.Event()
+        connection: Connection | None = None
+        try:
+            connection = await self._database.connect()
+            own_pid = connection.get_server_pid()
+
+            def hear(_connection: Any, pid: int, _channel: str, _payload: str) -> None:
+                if pid != own_pid:
+                    heard()
+
+            connection.add_termination_listener(lambda _connection: lost.set())
+            with self._clock.outside():
+                await connection.add_listener(CHANNEL, hear)
+        except FOREIGN as error:
+            logger.warning("cannot listen for new jobs: %s. They are looked for every second.", error)
+            if connection is not None:
+                connection.terminate()
+            return None
+        self._connection = connection
+        return lost

@@ -1,0 +1,144 @@
+"""A worker's side, on PostgreSQL.
+
+Every claim carries a number. When its answer is lost (a broken connection, a cancelled caller), the jobs may be
+running for a node that knows nothing of them; what carries such a number is given back at the node's next claim
+or renewal.
+"""
+
+import itertools
+import secrets
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from headgate.core.errors import StoreUnavailable
+from headgate.core.job import Claim, Settled, Settlement
+from headgate.core.ports.claims import Ready, Renewal, Want
+from headgate.stores.postgres.base import SQL, Verbs, sayable
+from headgate.stores.postgres.database import Row
+from headgate.stores.postgres.settling import Report, Settlements
+from headgate.stores.postgres.sweeping import Sweeper
+
+MOST_PROMOTED: Final = 1000
+UNSURE_S: Final = 60.0
+"""How long a statement whose answer was lost may still be at work in the database."""
+_TENANT: Final = 2
+_DUE: Final = 20
+
+
+class ClaimVerbs(Verbs):
+    """`core.ports.claims.Claims`."""
+
+    _settlements: Settlements
+    _sweeper: Sweeper
+    _numbers: Iterator[int]
+    _unsure: dict[int, float]
+
+    def _prepare_claims(self) -> None:
+        self._settlements = Settlements(self._database, self._times)
+        self._sweeper = Sweeper(self._database)
+        self._numbers = itertools.count(secrets.randbits(48))
+        self._unsure = {}
+
+    async def join(self, node: str, *, home: str, now: float, lease_s: float) -> None:
+        expires_at = self._times.there(now) + lease_s
+        await self._database.write("join", SQL.join_node, node, home, expires_at, again=True)
+
+    async def renew(self, node: str, *, now: float, lease_s: float) -> Renewal:
+        expires_at = self._times.there(now) + lease_s
+        before = self._clock.utc()
+        rows = await self._database.write("renew", SQL.renew_node, node, expires_at, again=True)
+        if not rows:
+            return Renewal(alive=False)
+        self._times.measure(before, rows[0][0], self._clock.utc())
+        await self._give_back(node)
+        return Renewal(alive=True, cancelled=tuple((row[1], row[2]) for row in rows if row[1] is not None))
+
+    async def leave(self, node: str, *, now: float) -> None:  # noqa: ARG002 - the port's shape
+        await self._database.write("leave", SQL.leave_nodes, [node], again=True)
+
+    async def nodes(self, *, home: str) -> list[str]:
+        return [row[0] for row in await self._database.read(SQL.nodes_at, home)]
+
+    async def ready(self, *, now: float) -> Ready:
+        ready = await self._look()
+        if ready.next_at is None or ready.next_at > now:
+            return ready
+        await self._database.write("promote", SQL.promote, self._times.there(now), MOST_PROMOTED, again=True)
+        return await self._look()
+
+    async def claim(self, wants: Sequence[Want], *, node: str, suspects: int, now: float) -> list[Claim]:
+        await self._give_back(node)
+        at = self._times.there(now)
+        rows: list[Row] = []
+        try:
+            if suspects:
+                rows += sorted(await self._claim(SQL.claim_suspects, node, at, suspects), key=_line)
+            for want in wants:
+                asked = (want.model, want.after_tenant, want.places, node, at)
+                rows += _in_turns(await self._claim(SQL.claim, *asked), want.after_tenant)
+        except StoreUnavailable:
+            # What was claimed before the trouble is this worker's; to fail now would strand it.
+            if not rows:
+                raise
+        self._sweeper.note(len(rows))
+        return [self._times.claim(row) for row in rows]
+
+    async def settle(self, settlements: Sequence[Settlement], *, now: float) -> list[Settled]:
+        self._database.check_open()
+        reports = [Report(one, now) for one in settlements]
+        answers = await self._settlements.settle(reports)
+        if any(report.makes_ready for report in reports):
+            self._ring()
+        return answers
+
+    async def steps(self, job_id: str) -> Mapping[str, bytes]:
+        rows = await self._database.read(SQL.steps_of, sayable(job_id))
+        return {row[0]: row[1] for row in rows}
+
+    async def save_step(self, job_id: str, lease: int, *, name: str, result: bytes, now: float) -> bool:
+        asked = (job_id, lease, name, result, self._times.there(now))
+        return bool(await self._database.write("save_step", SQL.save_step, *asked, again=True))
+
+    async def save_progress(self, job_id: str, lease: int, *, progress: bytes) -> bool:
+        asked = (job_id, lease, progress)
+        return bool(await self._database.write("save_progress", SQL.save_progress, *asked, again=True))
+
+    # ---- How it is done -----------------------------------------------------------------------------------
+
+    async def _look(self) -> Ready:
+        models, suspects, next_at = (await self._database.read(SQL.look))[0]
+        return Ready(tuple(models), suspects, None if next_at is None else self._times.here(next_at))
+
+    async def _claim(self, statement: str, *asked: Any) -> list[Row]:
+        number = next(self._numbers)
+        try:
+            return await self._database.write("claim", statement, *asked, number)
+        except BaseException:
+            self._unsure[number] = self._clock.now()
+            raise
+
+    async def _give_back(self, node: str) -> None:
+        """What was claimed for this node without its knowing. Looked for as long as it may still happen."""
+        if not self._unsure:
+            return
+        looked_at = self._clock.now()
+        given = await self._database.write("claim", SQL.give_back, node, list(self._unsure), again=True)
+        self._unsure = {number: at for number, at in self._unsure.items() if looked_at - at < UNSURE_S}
+        if given:
+            self._ring()
+
+
+def _line(row: Row) -> tuple[float, str]:
+    return row[_DUE], row[0]
+
+
+def _in_turns(rows: Sequence[Row], after_tenant: str) -> list[Row]:
+    """One job of each tenant, then the next of each, in the order of the walk; the database keeps none."""
+    lines: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=_line):
+        lines.setdefault(row[_TENANT], []).append(row)
+    if len(lines) <= 1:
+        return [row for line in lines.values() for row in line]
+    walked = sorted(lines, key=lambda tenant: (tenant <= after_tenant, tenant))
+    longest = max(map(len, lines.values()))
+    return [lines[tenant][turn] for turn in range(longest) for tenant in walked if turn < len(lines[tenant])]

@@ -1,0 +1,203 @@
+"""Talking to PostgreSQL: a pool, one statement or one transaction at a time, errors translated, no session state.
+
+What is repeated, and what is not:
+  * a clash (deadlock, serialisation) was rolled back for sure: everything is tried again, a few times;
+  * after a lost connection nobody knows whether a commit went through. Reads and writes that end the same when
+    done twice (`again=True`) are repeated once, on another connection. Nothing else is: an accept raises
+    `StoreUnavailable` and its caller comes back with its key; a claim is given back later by its number; a settle
+    is the worker's to repeat, because only the worker can tell its own first success from a lost claim.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeAlias, TypeVar
+
+import asyncpg  # type: ignore[import-untyped]
+
+from headgate.core.errors import StoreUnavailable
+from headgate.core.ports.clock import Clock
+from headgate.stores import failpoints
+from headgate.stores.postgres.troubles import is_broken, is_clash, is_outage, of_the_operator, translated
+from headgate.stores.postgres.url import Address
+
+T = TypeVar("T")
+Connection: TypeAlias = Any
+"""asyncpg has no types of its own."""
+Row: TypeAlias = Sequence[Any]
+Use: TypeAlias = Callable[[Connection], Awaitable[T]]
+
+MOST_CONNECTIONS: Final = 6
+CONNECT_S: Final = 5.0
+ACQUIRE_S: Final = 5.0
+COMMAND_S: Final = 30.0
+CLOSE_S: Final = 5.0
+STATEMENT_S: Final = 3
+"""A plan that was made for an empty table is no good when a flood has come: it is thrown away after this long."""
+MOST_TRIES: Final = 5
+
+
+class Database:
+    """The pool, and the only place that waits for it."""
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        name: str,
+        clock: Clock,
+        on_trouble: Callable[[BaseException | None], None],
+    ) -> None:
+        self._address = address
+        self._name = name
+        self._clock = clock
+        self._on_trouble = on_trouble
+        # Without a statement cache, asyncpg prepares and executes in two steps: a pooler must keep them together.
+        self._apart = address.statement_cache_size == 0
+        self._pool: Any = None
+
+    async def open(self) -> None:
+        """The first connection stands, or this raises."""
+        try:
+            with self._clock.outside():
+                self._pool = await asyncpg.create_pool(
+                    self._address.dsn,
+                    min_size=1,
+                    max_size=MOST_CONNECTIONS,
+                    reset=_leave_as_it_is,
+                    max_inactive_connection_lifetime=0,
+                    **self._options(),
+                )
+        except Exception as error:
+            raise of_the_operator(error, self._name) from error
+
+    async def aclose(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is None:
+            return
+        with self._clock.outside():
+            try:
+                async with asyncio.timeout(CLOSE_S):
+                    await pool.close()
+            except TimeoutError:
+                pool.terminate()
+
+    def check_open(self) -> None:
+        if self._pool is None:
+            raise StoreUnavailable(f"{self._name} is closed")
+
+    async def connect(self) -> Connection:
+        """A connection apart from the pool."""
+        with self._clock.outside():
+            return await asyncpg.connect(self._address.dsn, **self._options())
+
+    async def read(self, statement: str, *arguments: Any) -> list[Row]:
+        async def query(connection: Connection) -> list[Row]:
+            rows: list[Row] = await connection.fetch(statement, *arguments)
+            return rows
+
+        return await self._run(self._held(query), again=True)
+
+    async def write(self, verb: str, statement: str, *arguments: Any, again: bool = False) -> list[Row]:
+        """One statement, committed when it returns. `again` says that doing it twice comes to the same."""
+
+        async def change(connection: Connection) -> list[Row]:
+            rows: list[Row] = await connection.fetch(statement, *arguments)
+            return rows
+
+        return await self._run(_marked(verb, self._held(change)), again=again)
+
+    async def copy(self, verb: str, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+        """Rows that can meet no conflict: COPY takes them in nearly twice as fast as INSERT does."""
+
+        async def load(connection: Connection) -> None:
+            await connection.copy_records_to_table(
+                table, schema_name="headgate", columns=columns, records=rows, timeout=COMMAND_S
+            )
+
+        await self._run(_marked(verb, self._held(load)))
+
+    async def command(self, statement: str, *, timeout: float = COMMAND_S) -> None:  # noqa: ASYNC109 - asyncpg's
+        """A statement without arguments that no transaction is opened for."""
+
+        async def send(connection: Connection) -> None:
+            await connection.execute(statement, timeout=timeout)
+
+        await self._run(send)
+
+    async def transact(self, verb: str, body: Use[T]) -> T:
+        """All of `body` or nothing. It may be run several times, so it keeps nothing from one try to the next."""
+
+        async def together(connection: Connection) -> T:
+            async with connection.transaction(isolation="read_committed"):
+                result = await body(connection)
+                failpoints.reach([verb], "before_commit")
+            failpoints.reach([verb], "after_commit")
+            return result
+
+        return await self._run(together)
+
+    def _held(self, use: Use[T]) -> Use[T]:
+        if not self._apart:
+            return use
+
+        async def together(connection: Connection) -> T:
+            async with connection.transaction(isolation="read_committed"):
+                return await use(connection)
+
+        return together
+
+    async def _run(self, use: Use[T], *, again: bool = False) -> T:
+        for tries_left in reversed(range(MOST_TRIES)):
+            try:
+                result = await self._once(use)
+            except Exception as error:
+                if tries_left and is_clash(error):
+                    continue
+                if is_broken(error):
+                    await self._distrust()
+                    if again:
+                        again = False
+                        continue
+                if is_outage(error):
+                    self._on_trouble(error)
+                raise translated(error, self._name) from error
+            self._on_trouble(None)
+            return result
+        raise AssertionError("unreachable: the last try returns or raises")
+
+    async def _once(self, use: Use[T]) -> T:
+        self.check_open()
+        pool = self._pool
+        with self._clock.outside():
+            async with pool.acquire(timeout=ACQUIRE_S) as connection:
+                return await use(connection)
+
+    async def _distrust(self) -> None:
+        """After one connection broke, the idle ones beside it are replaced before they are used again."""
+        if self._pool is not None:
+            await self._pool.expire_connections()
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "timeout": CONNECT_S,
+            "command_timeout": COMMAND_S,
+            "statement_cache_size": self._address.statement_cache_size,
+            "max_cached_statement_lifetime": STATEMENT_S,
+            "server_settings": {"application_name": "headgate"},
+        }
+
+
+def _marked(verb: str, use: Use[T]) -> Use[T]:
+    """A lone statement commits by itself: the moments of a crash test lie before and after it."""
+
+    async def marked(connection: Connection) -> T:
+        failpoints.reach([verb], "before_commit")
+        result = await use(connection)
+        failpoints.reach([verb], "after_commit")
+        return result
+
+    return marked
+
+
+async def _leave_as_it_is(_connection: Connection) -> None:
+    """No session state is ever set, so none need be reset: a release costs no round trip."""

@@ -1,0 +1,192 @@
+"""Taking jobs in and looking at them, on PostgreSQL."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from headgate.core.job import Accepted, Entry, Job, JobState, NewJob
+from headgate.core.ports.jobs import CancelAnswer, JobFilter
+from headgate.stores.listeners import SOON_S
+from headgate.stores.postgres.accepting import Call, accept_calls
+from headgate.stores.postgres.base import SQL, Verbs, sayable
+from headgate.stores.postgres.columns import JOB_COLUMNS, columns, job_row
+from headgate.stores.postgres.database import Connection
+from headgate.stores.postgres.group import Group
+from headgate.stores.rows import PENDING, entry_line, public_state
+
+_LIVE: Final[Mapping[JobState | None, str | None]] = {
+    None: "",
+    JobState.PENDING: "and state in ('scheduled', 'ready', 'suspect')",
+    JobState.RUNNING: "and owner is not null",
+}
+"""Which of the live jobs; a state that is not here has none."""
+_FINISHED: Final[Mapping[JobState | None, str | None]] = {
+    None: "",
+    JobState.COMPLETED: "and state = 'completed'",
+    JobState.SKIPPED: "and state = 'skipped'",
+    JobState.DEAD_LETTER: "and state = 'dead_letter'",
+    JobState.CANCELLED: "and state = 'cancelled'",
+}
+_EQUAL: Final = ("tenant", "task", "reason", "model", "error_class")
+
+
+class JobVerbs(Verbs):
+    """`core.ports.jobs.Jobs`."""
+
+    _plain_calls: Group[Call, list[Accepted]]
+    _keyed_calls: Group[Call, list[Accepted]]
+
+    def _prepare_jobs(self) -> None:
+        self._plain_calls = Group(self._accept_plain)
+        self._keyed_calls = Group(self._accept_keyed)
+
+    async def accept(self, jobs: Sequence[NewJob], *, now: float) -> list[Accepted]:
+        self._database.check_open()
+        if not jobs:
+            return []
+        group = self._plain_calls if all(map(_is_plain, jobs)) else self._keyed_calls
+        return await group.put(Call(jobs, now), len(jobs))
+
+    async def find(self, job_id: str, *, tenant: str | None = None) -> Job | None:
+        rows = await self._database.read(SQL.find_job, sayable(job_id), tenant)
+        return self._times.job(rows[0]) if rows else None
+
+    async def select(self, which: JobFilter, *, limit: int, after: str | None = None) -> list[Job]:
+        arguments: list[Any] = [after, limit]
+        filters = self._filters(which, arguments)
+        live, finished = _LIVE.get(which.state), _FINISHED.get(which.state)
+        halves = []
+        # A live job has neither ended nor a reason.
+        if live is not None and which.reason is None:
+            halves.append(SQL.list_live.format(filters=f"{live} {filters.format(at='created_at')}"))
+        if finished is not None:
+            halves.append(SQL.list_finished.format(filters=f"{finished} {filters.format(at='finished_at')}"))
+        if not halves:
+            return []
+        both = " union all ".join(f"({half})" for half in halves)
+        page = f"select * from ({both}) as page order by id desc limit $2"  # noqa: S608 - of our own pieces
+        rows = await self._database.read(page, *arguments)
+        return [self._times.job(row) for row in rows]
+
+    def _filters(self, which: JobFilter, arguments: list[Any]) -> str:
+        """The conditions; what they compare with goes to `arguments`."""
+        asked = msgspec.structs.asdict(which)
+        conditions = []
+        for name in _EQUAL:
+            if asked[name] is not None:
+                arguments.append(sayable(asked[name]))
+                conditions.append(f"and {name} = ${len(arguments)}")
+        for name, sign in (("since", ">="), ("until", "<")):
+            if asked[name] is not None:
+                arguments.append(self._times.there(asked[name]))
+                conditions.append(f"and {{at}} {sign} ${len(arguments)}")
+        return " ".join(conditions)
+
+    async def states(self, job_ids: Sequence[str]) -> dict[str, JobState]:
+        rows = await self._database.read(SQL.states_of, [sayable(job_id) for job_id in job_ids])
+        return {job_id: public_state(state) for job_id, state in rows}
+
+    async def count(self, *, tenant: str | None = None) -> Mapping[str, int]:
+        counts = dict.fromkeys(map(str, JobState), 0)
+        for state, count in await self._database.read(SQL.count_jobs, tenant):
+            counts[public_state(state)] += count
+        return counts
+
+    async def waiting_by_tenant(self) -> Mapping[str, int]:
+        return {row[0]: row[1] for row in await self._database.read(SQL.waiting_by_tenant)}
+
+    async def cancel(
+        self, job_id: str, *, now: float, tenant: str | None = None, why: str = "cancelled"
+    ) -> CancelAnswer | None:
+        at = self._times.there(now)
+        entry = entry_line(Entry(outcome="cancelled", at=at, message=why))
+        asked = (sayable(job_id), tenant)
+
+        async def cancel(connection: Connection) -> CancelAnswer | None:
+            while (state := await connection.fetchval(SQL.state_of, *asked)) is not None:
+                if JobState(public_state(state)).final:
+                    return CancelAnswer(JobState(state), accepted=state == "cancelled")
+                # It may move before we hold it: then look again where it is.
+                held = await connection.fetchval(SQL.lock_live, *asked)
+                if held in PENDING:
+                    await connection.execute(SQL.cancel_pending, asked[0], at, why, entry)
+                    return CancelAnswer(JobState.CANCELLED, accepted=True)
+                if held is not None:
+                    await connection.execute(SQL.cancel_running, asked[0], at)
+                    return CancelAnswer(JobState.RUNNING, accepted=True)
+            return None
+
+        return await self._database.transact("cancel", cancel)
+
+    async def replay(
+        self,
+        job_ids: Sequence[str],
+        *,
+        by: str,
+        now: float,
+        expires_after_s: float,
+        tenant: str | None = None,
+        new_input: bytes | None = None,
+    ) -> list[str]:
+        at = self._times.there(now)
+        wanted = list(dict.fromkeys(map(sayable, job_ids)))
+        edited = new_input is not None
+
+        async def replay(connection: Connection) -> set[str]:
+            dead = {row[0]: row for row in await connection.fetch(SQL.lock_dead, wanted, tenant, edited)}
+            told = [(job_id, _replayed(dead[job_id], by, at)) for job_id in wanted if job_id in dead]
+            if not told:
+                return set()
+            rows = await connection.fetch(
+                SQL.replay_jobs, *columns(told), at, at + expires_after_s, new_input
+            )
+            replayed = {row[0] for row in rows}
+            if edited:
+                await connection.execute(SQL.drop_steps, list(replayed))
+            return replayed
+
+        replayed = await self._database.transact("replay", replay)
+        if replayed:
+            self._ring()
+        return [job_id for job_id in wanted if job_id in replayed]
+
+    async def discard(
+        self, job_ids: Sequence[str], *, by: str, now: float, tenant: str | None = None
+    ) -> list[str]:
+        at = self._times.there(now)
+        wanted = list(dict.fromkeys(map(sayable, job_ids)))
+        entry = entry_line(Entry(outcome="discarded", at=at, by=by))
+        rows = await self._database.write("discard", SQL.discard_jobs, wanted, tenant, at, entry)
+        discarded = {row[0] for row in rows}
+        return [job_id for job_id in wanted if job_id in discarded]
+
+    # ---- Flushes ----------------------------------------------------------------------------------------
+
+    async def _accept_plain(self, calls: list[Call]) -> list[list[Accepted]]:
+        skew_s = self._times.skew_s
+        rows = [job_row(job, call.now, skew_s) for call in calls for job in call.jobs]
+        await self._database.copy("accept", "jobs", JOB_COLUMNS, rows)
+        self._ring_for(calls)
+        return [[Accepted(job.id) for job in call.jobs] for call in calls]
+
+    async def _accept_keyed(self, calls: list[Call]) -> list[list[Accepted]]:
+        skew_s = self._times.skew_s
+        answers = await self._database.transact("accept", lambda open_: accept_calls(open_, calls, skew_s))
+        self._ring_for(calls)
+        return answers
+
+    def _ring_for(self, calls: Sequence[Call]) -> None:
+        if any(job.run_at <= call.now + SOON_S for call in calls for job in call.jobs):
+            self._ring()
+
+
+def _is_plain(job: NewJob) -> bool:
+    """It can collide with nothing."""
+    return job.key is None and job.dedup_key is None and not job.records
+
+
+def _replayed(row: Sequence[Any], by: str, at: float) -> str:
+    _, generation, old_input = row
+    kept = msgspec.UNSET if old_input is None else msgspec.Raw(old_input)
+    return entry_line(Entry(outcome="replayed", at=at, generation=generation + 1, by=by, input=kept))

@@ -1,0 +1,66 @@
+"""Idempotency keys of direct calls, on PostgreSQL."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from headgate.core.idempotency import KeyRow, KeyState, Run, Unknown, Verdict, decide
+from headgate.core.job import KeyClaim
+from headgate.stores.postgres.base import SQL, Verbs
+from headgate.stores.postgres.database import Connection
+
+
+class KeyVerbs(Verbs):
+    """`core.ports.keys.Keys`."""
+
+    secret: bytes
+
+    async def reserve(
+        self, tenant: str, claim: KeyClaim, *, node: str, unknown: Unknown, now: float
+    ) -> Verdict:
+        name = (tenant, claim.endpoint, claim.key)
+        at, until = self._times.there(now), self._times.there(claim.expires_at)
+        fresh = (claim.request_hash, int(at * 1e6), node, at, until)
+
+        async def look(connection: Connection) -> Verdict | None:
+            row = await connection.fetchrow(SQL.lock_key, *name)
+            if row is None:
+                return None
+            verdict = decide(_key(row), claim.request_hash, owner_lives=row[8], unknown=unknown, now=at)
+            if isinstance(verdict, Run):
+                await connection.execute(SQL.retake_key, *name, verdict.lease, node, at, until)
+            return verdict
+
+        while True:
+            # The usual key is new: one statement. A known one is looked at while it is held; gone meanwhile, anew.
+            taken = await self._database.write("reserve", SQL.reserve_key, *name, *fresh)
+            if taken:
+                return Run(taken[0][0])
+            verdict = await self._database.transact("reserve", look)
+            if verdict is not None:
+                return verdict
+
+    async def mark_sent(self, tenant: str, claim: KeyClaim, lease: int) -> bool:
+        return await self._mark("mark_sent", SQL.mark_sent, tenant, claim.endpoint, claim.key, lease)
+
+    async def finish(self, tenant: str, claim: KeyClaim, lease: int, *, status: int, body: bytes) -> bool:
+        fenced = (tenant, claim.endpoint, claim.key, lease)
+        return await self._mark("finish_key", SQL.finish_key, *fenced, status, body)
+
+    async def free(self, tenant: str, claim: KeyClaim, lease: int) -> bool:
+        return await self._mark("free_key", SQL.free_key, tenant, claim.endpoint, claim.key, lease)
+
+    async def _mark(self, verb: str, statement: str, *arguments: Any) -> bool:
+        return bool(await self._database.write(verb, statement, *arguments))
+
+
+def _key(row: Sequence[Any]) -> KeyRow:
+    return KeyRow(
+        state=KeyState(row[0]),
+        request_hash=row[1],
+        lease=row[2],
+        owner=row[3],
+        expires_at=row[4],
+        job_id=row[5],
+        response_status=row[6],
+        response_body=row[7],
+    )

@@ -1,0 +1,1 @@
+"""Numbered migrations, applied in order and never changed once released."""

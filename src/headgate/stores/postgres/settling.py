@@ -1,0 +1,180 @@
+"""Settlements: many workers' in one fenced statement, or one with records and follow-ups in its own transaction."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from headgate.core.errors import RecordExists
+from headgate.core.job import JobState, Settled, Settlement
+from headgate.stores.listeners import SOON_S
+from headgate.stores.postgres.accepting import Call, accept_calls
+from headgate.stores.postgres.base import SQL
+from headgate.stores.postgres.columns import back_row, cancelled_row, columns, final_row, settled_row
+from headgate.stores.postgres.database import Connection, Database, Row
+from headgate.stores.postgres.group import Group
+from headgate.stores.postgres.records import Writing, put_records
+from headgate.stores.postgres.times import DatabaseTime
+
+VERB: Final = "settle"
+MOST_DOUBTS: Final = 10_000
+Shape: TypeAlias = Callable[[int, Settlement, float, DatabaseTime], tuple[Any, ...]]
+Step: TypeAlias = tuple[str, Shape]
+"""A fenced statement and what its arguments are made of."""
+FINAL: Final[tuple[Step, ...]] = ((SQL.settle_final, final_row),)
+# Those that do not go back are stale, or somebody asked to stop them: perhaps just before the statement got there.
+BACK: Final[tuple[Step, ...]] = ((SQL.settle_back, back_row), (SQL.settle_cancelled, cancelled_row))
+
+
+class Report(NamedTuple):
+    """A settlement and when it was handed in."""
+
+    one: Settlement
+    now: float
+
+    @property
+    def claim(self) -> tuple[str, int]:
+        return self.one.id, self.one.lease
+
+    @property
+    def makes_ready(self) -> bool:
+        waits = self.one.state is JobState.PENDING and self.one.run_at <= self.now + SOON_S
+        return waits or bool(self.one.follow_ups)
+
+
+Lists: TypeAlias = list[Sequence[Report]]
+"""What several callers handed in."""
+
+
+class Settlements:
+    """Everything on its way from workers to the tables."""
+
+    def __init__(self, database: Database, times: DatabaseTime) -> None:
+        self._database = database
+        self._times = times
+        self._final: Group[Sequence[Report], list[Settled]] = Group(
+            lambda lists: self._together(FINAL, lists)
+        )
+        self._back: Group[Sequence[Report], list[Settled]] = Group(lambda lists: self._together(BACK, lists))
+        self._doubts = Doubts()
+
+    async def settle(self, reports: Sequence[Report]) -> list[Settled]:
+        """One answer each."""
+        try:
+            return await self._settle(reports)
+        except BaseException:
+            self._doubts.note(reports)
+            raise
+
+    async def aclose(self) -> None:
+        await self._final.aclose()
+        await self._back.aclose()
+
+    async def _settle(self, reports: Sequence[Report]) -> list[Settled]:
+        """Each kind with others of its kind; those with more to write one by one."""
+        answers: dict[int, Settled] = {}
+        final, back, whole = _sort_out(reports)
+        for group, chosen in ((self._final, final), (self._back, back)):
+            if chosen:
+                together = await group.put([reports[number] for number in chosen], len(chosen))
+                answers.update(zip(chosen, together, strict=True))
+        for number in whole:
+            answers[number] = await self._whole(reports[number])
+        return [answers[number] for number in range(len(reports))]
+
+    async def _together(self, steps: Sequence[Step], lists: Lists) -> list[list[Settled]]:
+        """Many callers' settlements of one kind, each by itself. Of two on one claim, the first counts."""
+        reports = [report for its_reports in lists for report in its_reports]
+        first: dict[tuple[str, int], int] = {}
+        for number, report in enumerate(reports):
+            first.setdefault(report.claim, number)
+        left = list(first.values())
+        applied: set[int] = set()
+        for statement, shape in steps:
+            rows = columns(shape(number, *reports[number], self._times) for number in left)
+            applied.update([row[0] for row in await self._database.write(VERB, statement, *rows)])
+            left = [number for number in left if number not in applied]
+            if not left:
+                break
+        applied |= await self._written_before(reports, left)
+        answers = iter([_answer(number in applied) for number in range(len(reports))])
+        return [[next(answers) for _ in its_reports] for its_reports in lists]
+
+    async def _whole(self, report: Report) -> Settled:
+        """With its records and follow-ups, or not at all."""
+        try:
+            applied = await self._database.transact(
+                VERB, lambda open_: _write_whole(open_, self._times, report)
+            )
+        except RecordExists:
+            return Settled.CONFLICT
+        return _answer(applied or bool(await self._written_before([report], [0])))
+
+    async def _written_before(self, reports: Sequence[Report], stale: Sequence[int]) -> set[int]:
+        """Those of the stale ones that are their own worker's doing."""
+        doubted = [number for number in stale if self._doubts.take(reports[number])]
+        if not doubted:
+            return set()
+        rows = columns(settled_row(number, reports[number].one) for number in doubted)
+        return {row[0] for row in await self._database.read(SQL.settled_already, *rows)}
+
+
+class Doubts:
+    """Claims whose settlement may have been written although its worker was not told.
+
+    The answer was lost, or that of another in the same list. The worker will say the same again: it finds its
+    claim gone, and must not take its own success for a stranger's.
+    """
+
+    def __init__(self) -> None:
+        self._claims: dict[tuple[str, int], None] = {}
+
+    def note(self, reports: Iterable[Report]) -> None:
+        self._claims.update((report.claim, None) for report in reports)
+        while len(self._claims) > MOST_DOUBTS:
+            del self._claims[next(iter(self._claims))]
+
+    def take(self, report: Report) -> bool:
+        """Was it in doubt? It is no longer."""
+        if report.claim not in self._claims:
+            return False
+        del self._claims[report.claim]
+        return True
+
+
+def _sort_out(reports: Sequence[Report]) -> tuple[list[int], list[int], list[int]]:
+    """The numbers of those that end a job, of those that send one back, and of those with more to write."""
+    final: list[int] = []
+    back: list[int] = []
+    whole: list[int] = []
+    for number, (one, _) in enumerate(reports):
+        if one.records or one.follow_ups:
+            whole.append(number)
+        else:
+            (back if one.state is JobState.PENDING else final).append(number)
+    return final, back, whole
+
+
+def _answer(applied: bool) -> Settled:
+    return Settled.APPLIED if applied else Settled.STALE
+
+
+# ---- Inside the transaction -----------------------------------------------------------------------------
+
+
+async def _write_whole(connection: Connection, times: DatabaseTime, report: Report) -> bool:
+    row = await _write(connection, times, report)
+    if row is None:
+        return False
+    at = times.there(report.now)
+    await put_records(connection, [Writing(row[1], write, at) for write in report.one.records])
+    if report.one.follow_ups:
+        await accept_calls(connection, [Call(report.one.follow_ups, report.now)], times.skew_s)
+    return True
+
+
+async def _write(connection: Connection, times: DatabaseTime, report: Report) -> Row | None:
+    """The fenced row, or None when the claim was lost."""
+    for statement, shape in BACK if report.one.state is JobState.PENDING else FINAL:
+        row: Row | None = await connection.fetchrow(statement, *columns([shape(0, *report, times)]))
+        if row is not None:
+            return row
+    return None

@@ -1,0 +1,53 @@
+"""Rescue, expire, revive, prune, purge, on PostgreSQL. Bites skip what others hold: two nodes never wait in line."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from headgate.core.job import Claim, Entry
+from headgate.core.ports.upkeep import Buried
+from headgate.stores.postgres.base import SQL, Verbs
+from headgate.stores.rows import entry_line
+
+_COOL_AGAIN_S: Final = 60.0
+
+
+class UpkeepVerbs(Verbs):
+    """`core.ports.upkeep.Upkeep`."""
+
+    async def bury_nodes(self, nodes: Sequence[str] | None, *, now: float) -> int:
+        if nodes is None:
+            return len(await self._database.write("bury_nodes", SQL.bury_late_nodes, self._times.there(now)))
+        return len(await self._database.write("bury_nodes", SQL.leave_nodes, list(nodes)))
+
+    async def lost(self, *, limit: int) -> list[Claim]:
+        return [self._times.claim(row) for row in await self._database.read(SQL.lost, limit)]
+
+    async def uncancelled(self, *, before: float, limit: int) -> list[Claim]:
+        rows = await self._database.read(SQL.uncancelled, self._times.there(before), limit)
+        return [self._times.claim(row) for row in rows]
+
+    async def expire(self, *, now: float, limit: int) -> list[Buried]:
+        at = self._times.there(now)
+        entry = entry_line(Entry(outcome="expired", at=at, kind="expired"))
+        return [Buried(*row) for row in await self._database.write("expire", SQL.expire, at, limit, entry)]
+
+    async def revivable(self, *, now: float, limit: int) -> list[tuple[str, str]]:
+        rows = await self._database.read(SQL.revivable, self._times.there(now), limit)
+        return [(row[0], row[1]) for row in rows]
+
+    async def revive(self, job_ids: Sequence[str], *, now: float, expires_after_s: float) -> int:
+        at = self._times.there(now)
+        entry = entry_line(Entry(outcome="revived", at=at))
+        times = (at, at + expires_after_s, at + _COOL_AGAIN_S)
+        revived = await self._database.write("revive", SQL.revive_jobs, list(job_ids), *times, entry)
+        if revived:
+            self._ring()
+        return len(revived)
+
+    async def prune(self, *, before: float, limit: int) -> int:
+        rows = await self._database.write("prune", SQL.prune_jobs, self._times.there(before), limit)
+        return int(rows[0][0])
+
+    async def purge_keys(self, *, now: float, limit: int) -> int:
+        rows = await self._database.write("purge_keys", SQL.purge_keys, self._times.there(now), limit)
+        return int(rows[0][0])

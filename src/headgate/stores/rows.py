@@ -1,0 +1,118 @@
+"""Rows to records, the same for both databases: the statements name their columns in this order."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from headgate.core.job import Attempt, Claim, Entry, Job, JobState
+from headgate.core.messages import Lane
+from headgate.core.record import Record
+
+PENDING: Final = frozenset({"scheduled", "ready", "suspect"})
+"""How a pending job is stored: waiting for its time, for a worker, or for a worker to itself."""
+
+_LANES: Final = {str(lane): lane for lane in Lane}
+_decode_entries = msgspec.json.Decoder(tuple[Attempt, ...], strict=False)
+_encode = msgspec.json.Encoder().encode
+
+
+def entry_line(entry: Entry | None) -> str:
+    """A history entry as it is appended to what is there: one line, however its input was broken into lines."""
+    return "" if entry is None else _encode(entry).decode().replace("\n", " ") + "\n"
+
+
+def read_history(text: str | None) -> tuple[Attempt, ...]:
+    if not text:
+        return ()
+    # Not `splitlines`: it also breaks at characters that stand unescaped inside JSON text.
+    entries = text.removesuffix("\n").replace("\n", ",")
+    return _decode_entries.decode(f"[{entries}]")
+
+
+def public_state(stored: str) -> JobState:
+    return JobState.PENDING if stored in PENDING else JobState(stored)
+
+
+def moment(seconds: float | None) -> Any:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
+def read_json(text: bytes | str | None) -> Any:
+    return None if text is None else msgspec.json.decode(text)
+
+
+def read_job(row: Sequence[Any]) -> Job:
+    """A row of `find_job` and its like."""
+    return Job(
+        id=row[0],
+        task=row[1],
+        state=public_state(row[2]),
+        tenant=row[3],
+        model=row[4] or None,
+        lane=_LANES[row[5]],
+        priority=row[6],
+        attempts=row[7],
+        max_attempts=row[8],
+        generation=row[9],
+        crashes=row[10],
+        deferrals=row[11],
+        revivals=row[12],
+        dedup_key=row[13],
+        hold=bool(row[14]),
+        timeout_s=row[15],
+        metadata=read_json(row[16]),
+        progress=read_json(row[17]),
+        input=read_json(row[18]),
+        result=read_json(row[19]),
+        error=row[20],
+        error_class=row[21],
+        reason=row[22],
+        history=read_history(row[23]),
+        created_at=moment(row[24]),
+        run_at=moment(row[25]),
+        expires_at=moment(row[26]),
+        started_at=moment(row[27]),
+        finished_at=moment(row[28]),
+    )
+
+
+def read_claim(row: Sequence[Any]) -> Claim:
+    """A row of `claim` and its like."""
+    return Claim(
+        id=row[0],
+        lease=row[1],
+        tenant=row[2],
+        task=row[3],
+        model=row[4],
+        lane=_LANES[row[5]],
+        priority=row[6],
+        input=row[7],
+        attempts=row[8],
+        max_attempts=row[9],
+        generation=row[10],
+        crashes=row[11],
+        deferrals=row[12],
+        revivals=row[13],
+        hold=bool(row[14]),
+        revivable=bool(row[15]),
+        timeout_s=row[16],
+        run_at=row[17],
+        expires_at=row[18],
+        started_at=row[19],
+    )
+
+
+def read_record(row: Sequence[Any]) -> Record:
+    return Record(
+        tenant=row[0],
+        collection=row[1],
+        id=row[2],
+        body=read_json(row[3]),
+        unique_key=row[4],
+        text=row[5],
+        job_id=row[6],
+        created_at=moment(row[7]),
+        updated_at=moment(row[8]),
+    )

@@ -1,0 +1,226 @@
+"""A worker's side, on SQLite."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import apsw
+import msgspec
+
+from headgate.core.errors import RecordExists
+from headgate.core.job import Claim, Entry, JobState, Settled, Settlement
+from headgate.core.ports.claims import Ready, Renewal, Want
+from headgate.stores.listeners import SOON_S
+from headgate.stores.rows import entry_line, read_claim
+from headgate.stores.sqlite.base import SQL, Verbs, changes, rows, value
+from headgate.stores.sqlite.jobs import accept_job
+from headgate.stores.sqlite.records import put_record
+
+_encode = msgspec.json.Encoder().encode
+MOST_PROMOTED: Final = 1000
+MOST_MODELS: Final = 1000
+
+
+class ClaimVerbs(Verbs):
+    """`core.ports.claims.Claims`."""
+
+    async def join(self, node: str, *, home: str, now: float, lease_s: float) -> None:
+        named = {"id": node, "home": home, "expires_at": now + lease_s}
+        await self._write("join", lambda db: changes(db, SQL.join_node, named))
+
+    async def renew(self, node: str, *, now: float, lease_s: float) -> Renewal:
+        def renew(db: apsw.Connection) -> Renewal:
+            if not changes(db, SQL.renew_node, {"id": node, "expires_at": now + lease_s}):
+                return Renewal(alive=False)
+            return Renewal(alive=True, cancelled=tuple(rows(db, SQL.to_cancel, (node,))))
+
+        return await self._write("renew", renew)
+
+    async def leave(self, node: str, *, now: float) -> None:  # noqa: ARG002 - the port's shape
+        await self._write("leave", lambda db: changes(db, SQL.leave_node, (node,)))
+
+    async def nodes(self, *, home: str) -> list[str]:
+        return [row[0] for row in await self._read(lambda db: rows(db, SQL.nodes_at, (home,)))]
+
+    async def ready(self, *, now: float) -> Ready:
+        ready = await self._read(_look)
+        if ready.next_at is None or ready.next_at > now:
+            return ready
+
+        def promote(db: apsw.Connection) -> Ready:
+            db.execute(SQL.promote, {"now": now, "limit": MOST_PROMOTED})
+            return _look(db)
+
+        return await self._write("promote", promote)
+
+    async def claim(self, wants: Sequence[Want], *, node: str, suspects: int, now: float) -> list[Claim]:
+        def claim(db: apsw.Connection) -> list[Claim]:
+            # A node that was declared dead claims nothing: nobody would wait for its lease to run out.
+            if value(db, SQL.is_node, (node,)) is None:
+                return []
+            claimed: list[Any] = []
+            if suspects:
+                asked = {"node": node, "now": now, "places": suspects}
+                claimed += sorted(rows(db, SQL.claim_suspects, asked), key=_line)
+            for want in wants:
+                claimed += _in_turns(db, want, node, now)
+            return [read_claim(row) for row in claimed]
+
+        return await self._write("claim", claim)
+
+    async def settle(self, settlements: Sequence[Settlement], *, now: float) -> list[Settled]:
+        answers = await self._write("settle", lambda db: _settle(db, settlements, now))
+        if any(
+            one.follow_ups or (one.state is JobState.PENDING and one.run_at <= now + SOON_S)
+            for one in settlements
+        ):
+            self._ring()
+        return answers
+
+    async def steps(self, job_id: str) -> Mapping[str, bytes]:
+        return dict(await self._read(lambda db: rows(db, SQL.steps_of, (job_id,))))
+
+    async def save_step(self, job_id: str, lease: int, *, name: str, result: bytes, now: float) -> bool:
+        def save(db: apsw.Connection) -> bool:
+            if value(db, SQL.holds, (job_id, lease)) is None:
+                return False
+            db.execute(SQL.save_step, (job_id, name, result, now))
+            return True
+
+        return await self._write("save_step", save)
+
+    async def save_progress(self, job_id: str, lease: int, *, progress: bytes) -> bool:
+        asked = (progress, job_id, lease)
+        return await self._write("save_progress", lambda db: changes(db, SQL.save_progress, asked) > 0)
+
+
+# ---- Inside the transaction -----------------------------------------------------------------------------
+
+
+def _look(db: apsw.Connection) -> Ready:
+    models: list[str] = []
+    model = value(db, SQL.first_model)
+    while model is not None and len(models) < MOST_MODELS:
+        models.append(model)
+        model = value(db, SQL.next_model, (model,))
+    suspects = value(db, SQL.any_suspect) is not None
+    return Ready(tuple(models), suspects, value(db, SQL.next_scheduled))
+
+
+def _line(row: Sequence[Any]) -> tuple[float, int]:
+    return row[-2], row[-1]
+
+
+def _in_turns(db: apsw.Connection, want: Want, node: str, now: float) -> list[Any]:
+    """One job of each tenant, then the next of each: whoever has a million waiting gets no more of it."""
+    tenants = _tenants(db, want)
+    if not tenants:
+        return []
+    share, extra = divmod(want.places, len(tenants))
+    lines = []
+    for number, tenant in enumerate(tenants):
+        places = share + (number < extra)
+        asked = {"node": node, "now": now, "model": want.model, "tenant": tenant, "places": places}
+        lines.append(sorted(rows(db, SQL.claim, asked), key=_line))
+    if len(lines) == 1:
+        return lines[0]
+    return [line[turn] for turn in range(share + 1) for line in lines if turn < len(line)]
+
+
+def _tenants(db: apsw.Connection, want: Want) -> list[str]:
+    """Up to `places` tenants with ready jobs, from the one after `after_tenant` on, round and round."""
+    first = tenant = value(db, SQL.next_tenant, (want.model, want.after_tenant)) or value(
+        db, SQL.next_tenant, (want.model, "")
+    )
+    tenants: list[str] = []
+    while tenant is not None and len(tenants) < want.places:
+        tenants.append(tenant)
+        tenant = value(db, SQL.next_tenant, (want.model, tenant)) or value(
+            db, SQL.next_tenant, (want.model, "")
+        )
+        if tenant == first:
+            break
+    return tenants
+
+
+def _settle(db: apsw.Connection, settlements: Sequence[Settlement], now: float) -> list[Settled]:
+    """Those that only change their job together, in one statement; those that bring more one by one."""
+    answers: dict[int, Settled] = {}
+    together: dict[str, tuple[int, Settlement]] = {}
+    for number, settlement in enumerate(settlements):
+        # A second word about the same job waits for the first.
+        if settlement.records or settlement.follow_ups or settlement.id in together:
+            answers[number] = Settled.STALE
+        else:
+            together[settlement.id] = (number, settlement)
+    applied = _write(db, [settlement for _, settlement in together.values()], now)
+    for job_id, (number, _) in together.items():
+        answers[number] = Settled.APPLIED if job_id in applied else Settled.STALE
+    for number, settlement in enumerate(settlements):
+        if settlement.id not in together or together[settlement.id][0] != number:
+            answers[number] = _settle_alone(db, settlement, now)
+    return [answers[number] for number in range(len(settlements))]
+
+
+def _settle_alone(db: apsw.Connection, settlement: Settlement, now: float) -> Settled:
+    """A record that collides takes back all of this settlement, and nothing of anybody else's."""
+    try:
+        with db:  # apsw makes it a savepoint
+            tenants = _write(db, [settlement], now)
+            for tenant in tenants.values():
+                for record in settlement.records:
+                    put_record(db, tenant, record, now)
+                for job in settlement.follow_ups:
+                    accept_job(db, job, now)
+    except RecordExists:
+        return Settled.CONFLICT
+    return Settled.APPLIED if tenants else Settled.STALE
+
+
+def _write(db: apsw.Connection, settlements: Sequence[Settlement], now: float) -> dict[str, str]:
+    """One statement, so that SQLite works through all of them while Python does something else.
+
+    The tenants of those jobs whose claim still held, by job.
+    """
+    if not settlements:
+        return {}
+    document = _encode([_row(settlement, now) for settlement in settlements]).decode()
+    written = {job_id: (tenant, cancel_at) for job_id, tenant, cancel_at in rows(db, SQL.settle, (document,))}
+    for settlement in settlements:
+        _, cancel_at = written.get(settlement.id, (None, None))
+        if cancel_at is not None and settlement.state is JobState.PENDING:
+            _cancel_instead(db, settlement.id, now)
+    return {job_id: tenant for job_id, (tenant, _) in written.items()}
+
+
+def _row(settlement: Settlement, now: float) -> tuple[Any, ...]:
+    return (
+        settlement.id,
+        settlement.lease,
+        settlement.state if settlement.state is not JobState.PENDING else _waiting_state(settlement, now),
+        settlement.attempts,
+        settlement.crashes,
+        settlement.deferrals,
+        settlement.run_at,
+        settlement.due,
+        settlement.finished_at,
+        settlement.revive_at,
+        settlement.reason,
+        settlement.error,
+        settlement.error_class,
+        entry_line(settlement.entry),
+        None if settlement.result is None else settlement.result.decode(),
+    )
+
+
+def _waiting_state(settlement: Settlement, now: float) -> str:
+    if settlement.run_at > now:
+        return "scheduled"
+    return "suspect" if settlement.suspect else "ready"
+
+
+def _cancel_instead(db: apsw.Connection, job_id: str, now: float) -> None:
+    """Somebody asked to stop it while it ran: it does not wait for another try."""
+    entry = entry_line(Entry(outcome="cancelled", at=now, message="cancelled"))
+    db.execute(
+        SQL.cancel_pending, {"id": job_id, "tenant": None, "now": now, "why": "cancelled", "entry": entry}
+    )

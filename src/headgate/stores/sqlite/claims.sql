@@ -1,0 +1,90 @@
+-- name: join_node
+insert into nodes (id, home, expires_at) values (:id, :home, :expires_at)
+on conflict (id) do update set expires_at = excluded.expires_at
+
+-- name: renew_node
+update nodes set expires_at = :expires_at where id = :id
+
+-- name: leave_node
+delete from nodes where id = ?
+
+-- name: is_node
+select 1 from nodes where id = ?
+
+-- name: nodes_at
+select id from nodes where home = ?
+
+-- name: to_cancel
+-- This node's jobs that somebody wants stopped.
+select id, lease from jobs where state = 'running' and owner = ? and cancel_at is not null
+
+-- name: next_scheduled
+select min(run_at) from jobs where state = 'scheduled'
+
+-- name: promote
+-- What was scheduled and is due now stands in line; those who were around at crashes stand apart.
+update jobs set state = case when crashes >= 2 then 'suspect' else 'ready' end
+where seq in (select seq from jobs where state = 'scheduled' and run_at <= :now order by run_at limit :limit)
+
+-- name: first_model
+select model from jobs where state = 'ready' order by model limit 1
+
+-- name: next_model
+-- A step of the walk over the models that have ready jobs: it never reads their backlog.
+select model from jobs where state = 'ready' and model > ? order by model limit 1
+
+-- name: any_suspect
+select 1 from jobs where state = 'suspect' limit 1
+
+-- name: next_tenant
+-- A step of the walk over a model's tenants.
+select tenant from jobs where state = 'ready' and model = ? and tenant > ? order by tenant limit 1
+
+-- name: claim
+-- The first of one tenant's line. The order of RETURNING is nobody's promise; `due` and `seq` restore it.
+update jobs set state = 'running', attempts = attempts + 1, lease = lease + 1, owner = :node, started_at = :now,
+                cancel_at = null
+where seq in (select seq from jobs where state = 'ready' and model = :model and tenant = :tenant
+              order by due, seq limit :places)
+returning id, lease, tenant, task, model, lane, priority,
+          (select input from inputs where inputs.seq = jobs.seq), attempts, max_attempts, generation, crashes,
+          deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, started_at, due, seq
+
+-- name: claim_suspects
+update jobs set state = 'running', attempts = attempts + 1, lease = lease + 1, owner = :node, started_at = :now,
+                cancel_at = null
+where seq in (select seq from jobs where state = 'suspect' order by due, seq limit :places)
+returning id, lease, tenant, task, model, lane, priority,
+          (select input from inputs where inputs.seq = jobs.seq), attempts, max_attempts, generation, crashes,
+          deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, started_at, due, seq
+
+-- name: settle
+-- What came of claimed jobs, many at a time; of each all or nothing, and only where the claim still holds.
+with written as materialized (
+    select value ->> 0 as id, value ->> 1 as lease, value ->> 2 as state, value ->> 3 as attempts,
+           value ->> 4 as crashes, value ->> 5 as deferrals, value ->> 6 as run_at, value ->> 7 as due,
+           value ->> 8 as finished_at, value ->> 9 as revive_at, value ->> 10 as reason, value ->> 11 as error,
+           value ->> 12 as error_class, value ->> 13 as entry, value ->> 14 as result
+    from json_each(?)
+)
+update jobs set state = written.state, attempts = written.attempts, crashes = written.crashes,
+    deferrals = written.deferrals, run_at = written.run_at, due = written.due, finished_at = written.finished_at,
+    revive_at = written.revive_at, reason = written.reason, error = written.error,
+    error_class = written.error_class, history = coalesce(jobs.history, '') || written.entry,
+    result = written.result, owner = null
+from written
+where jobs.id = written.id and jobs.lease = written.lease and jobs.state = 'running'
+returning id, tenant, cancel_at
+
+-- name: holds
+select tenant from jobs where id = ? and lease = ? and state = 'running'
+
+-- name: save_step
+insert into steps (job_id, name, result, saved_at) values (?, ?, ?, ?)
+on conflict (job_id, name) do update set result = excluded.result, saved_at = excluded.saved_at
+
+-- name: steps_of
+select name, result from steps where job_id = ?
+
+-- name: save_progress
+update jobs set progress = ? where id = ? and lease = ? and state = 'running'

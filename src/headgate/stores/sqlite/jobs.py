@@ -1,0 +1,214 @@
+"""Taking jobs in and looking at them, on SQLite."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import apsw
+import msgspec
+
+from headgate.core.errors import KeyInProgress, KeyMismatch
+from headgate.core.idempotency import InProgress, KeyState, Mismatch, SameJob, Unknown, decide
+from headgate.core.job import Accepted, Entry, Job, JobState, KeyClaim, NewJob
+from headgate.core.ports.jobs import CancelAnswer, JobFilter
+from headgate.stores.listeners import SOON_S
+from headgate.stores.rows import entry_line, public_state, read_job
+from headgate.stores.sqlite.base import SQL, Verbs, changes, rows, value
+from headgate.stores.sqlite.keys import find_key, take_key
+from headgate.stores.sqlite.records import put_record
+
+# SQLite uses a partial index only where its very condition is asked for.
+_RARE: Final = "and state in ('skipped', 'dead_letter', 'cancelled')"
+_STATES: Final[Mapping[JobState | None, str]] = {
+    None: "",
+    JobState.PENDING: "and state in ('scheduled', 'ready', 'suspect')",
+    JobState.RUNNING: "and state = 'running'",
+    JobState.COMPLETED: "and state = 'completed'",
+    JobState.SKIPPED: f"and state = 'skipped' {_RARE}",
+    JobState.DEAD_LETTER: f"and state = 'dead_letter' {_RARE}",
+    JobState.CANCELLED: f"and state = 'cancelled' {_RARE}",
+}
+_INDEXES: Final[Mapping[JobState | None, str]] = {
+    # Left alone, SQLite would walk all rows from the newest on. These sets are small beside the finished ones.
+    JobState.PENDING: "indexed by jobs_expiring",
+    JobState.RUNNING: "indexed by jobs_running",
+    JobState.SKIPPED: "indexed by jobs_rare",
+    JobState.DEAD_LETTER: "indexed by jobs_rare",
+    JobState.CANCELLED: "indexed by jobs_rare",
+}
+_FILTERS: Final[Mapping[str, str]] = {
+    "tenant": "and tenant = :tenant",
+    "task": "and task = :task",
+    "reason": "and reason = :reason",
+    "model": "and model = :model",
+    "error_class": "and error_class = :error_class",
+    "since": "and coalesce(finished_at, created_at) >= :since",
+    "until": "and coalesce(finished_at, created_at) < :until",
+}
+
+
+class JobVerbs(Verbs):
+    """`core.ports.jobs.Jobs`."""
+
+    async def accept(self, jobs: Sequence[NewJob], *, now: float) -> list[Accepted]:
+        accepted = await self._write("accept", lambda db: [accept_job(db, job, now) for job in jobs])
+        if any(job.run_at <= now + SOON_S for job in jobs):
+            self._ring()
+        return accepted
+
+    async def find(self, job_id: str, *, tenant: str | None = None) -> Job | None:
+        bindings = {"id": job_id, "tenant": tenant}
+        row = await self._read(lambda db: db.execute(SQL.find_job, bindings).fetchone())
+        return None if row is None else read_job(row)
+
+    async def select(self, which: JobFilter, *, limit: int, after: str | None = None) -> list[Job]:
+        asked = msgspec.structs.asdict(which)
+        filters = " ".join(text for name, text in _FILTERS.items() if asked[name] is not None)
+        statement = SQL.list_jobs.format(
+            index=_INDEXES.get(which.state, ""), states=_STATES[which.state], filters=filters
+        )
+        found = await self._read(lambda db: rows(db, statement, {**asked, "limit": limit, "after": after}))
+        return [read_job(row) for row in found]
+
+    async def states(self, job_ids: Sequence[str]) -> dict[str, JobState]:
+        wanted = msgspec.json.encode(job_ids).decode()
+        found = await self._read(lambda db: rows(db, SQL.states_of, (wanted,)))
+        return {job_id: public_state(state) for job_id, state in found}
+
+    async def count(self, *, tenant: str | None = None) -> Mapping[str, int]:
+        found = await self._read(lambda db: rows(db, SQL.count_jobs, {"tenant": tenant}))
+        counts = dict.fromkeys(map(str, JobState), 0)
+        for state, count in found:
+            counts[public_state(state)] += count
+        return counts
+
+    async def waiting_by_tenant(self) -> Mapping[str, int]:
+        return dict(await self._read(lambda db: rows(db, SQL.waiting_by_tenant)))
+
+    async def cancel(
+        self, job_id: str, *, now: float, tenant: str | None = None, why: str = "cancelled"
+    ) -> CancelAnswer | None:
+        entry = entry_line(Entry(outcome="cancelled", at=now, message=why))
+        asked = {"id": job_id, "tenant": tenant, "now": now, "why": why, "entry": entry}
+        return await self._write("cancel", lambda db: _cancel(db, asked))
+
+    async def replay(
+        self,
+        job_ids: Sequence[str],
+        *,
+        by: str,
+        now: float,
+        expires_after_s: float,
+        tenant: str | None = None,
+        new_input: bytes | None = None,
+    ) -> list[str]:
+        asked = {"tenant": tenant, "now": now, "expires_at": now + expires_after_s, "input": new_input}
+        replayed = await self._write(
+            "replay", lambda db: [job_id for job_id in job_ids if _replay(db, {**asked, "id": job_id}, by)]
+        )
+        if replayed:
+            self._ring()
+        return replayed
+
+    async def discard(
+        self, job_ids: Sequence[str], *, by: str, now: float, tenant: str | None = None
+    ) -> list[str]:
+        asked = {"tenant": tenant, "now": now, "entry": entry_line(Entry(outcome="discarded", at=now, by=by))}
+
+        def discard(db: apsw.Connection) -> list[str]:
+            return [job_id for job_id in job_ids if changes(db, SQL.discard_job, {**asked, "id": job_id})]
+
+        return await self._write("discard", discard)
+
+
+# ---- Inside the transaction -----------------------------------------------------------------------------
+
+
+def _insert(db: apsw.Connection, job: NewJob, now: float) -> None:
+    db.execute(
+        SQL.insert_job,
+        (
+            job.id,
+            job.tenant,
+            job.task,
+            job.model,
+            "ready" if job.run_at <= now else "scheduled",
+            str(job.lane),
+            job.priority,
+            job.max_attempts,
+            job.hold,
+            job.revivable,
+            job.timeout_s,
+            now,
+            job.run_at,
+            job.due,
+            job.expires_at,
+            job.dedup_key,
+            job.metadata,
+        ),
+    )
+    db.execute(SQL.insert_input, (db.last_insert_rowid(), job.input))
+
+
+def accept_job(db: apsw.Connection, job: NewJob, now: float) -> Accepted:
+    lease = 0
+    if job.key is not None:
+        known, lease = _look_up(db, job.tenant, job.key, now)
+        if known is not None:
+            return Accepted(known, created=False)
+    twin = None if job.dedup_key is None else value(db, SQL.find_twin, (job.tenant, job.task, job.dedup_key))
+    job_id = twin or job.id
+    if job.key is not None:
+        take_key(
+            db, job.tenant, job.key, lease=lease, state=KeyState.DONE, owner=None, job_id=job_id, now=now
+        )
+    if twin is not None:
+        return Accepted(twin, created=False)
+    _insert(db, job, now)
+    for record in job.records:
+        put_record(db, job.tenant, record, now)
+    return Accepted(job.id)
+
+
+def _look_up(db: apsw.Connection, tenant: str, claim: KeyClaim, now: float) -> tuple[str | None, int]:
+    """The job that has the key already, or the lease to take it with."""
+    row = find_key(db, tenant, claim)
+    verdict = decide(row, claim.request_hash, owner_lives=True, unknown=Unknown.RERUN, now=now)
+    match verdict:
+        case SameJob(job_id=job_id):
+            return job_id, 0
+        case Mismatch():
+            raise KeyMismatch(claim.key)
+        case InProgress():
+            raise KeyInProgress(f"idempotency key {claim.key[:100]!r} is in use", retry_after_s=1.0)
+        case _:
+            return None, getattr(verdict, "lease", 0)
+
+
+def _cancel(db: apsw.Connection, asked: dict[str, Any]) -> CancelAnswer | None:
+    if changes(db, SQL.cancel_pending, asked):
+        return CancelAnswer(JobState.CANCELLED, accepted=True)
+    if changes(db, SQL.cancel_running, asked):
+        return CancelAnswer(JobState.RUNNING, accepted=True)
+    state = value(db, SQL.state_of, {"id": asked["id"], "tenant": asked["tenant"]})
+    return None if state is None else CancelAnswer(JobState(state), accepted=state == "cancelled")
+
+
+def _replay(db: apsw.Connection, asked: dict[str, Any], by: str) -> bool:
+    row = db.execute(SQL.replayable, asked).fetchone()
+    if row is None:
+        return False
+    seq, generation, old_input = row
+    edited = asked["input"] is not None
+    entry = Entry(
+        outcome="replayed",
+        at=asked["now"],
+        generation=generation + 1,
+        by=by,
+        input=msgspec.Raw(old_input) if edited else msgspec.UNSET,
+    )
+    if not changes(db, SQL.replay_job, {**asked, "entry": entry_line(entry)}):
+        return False
+    if edited:
+        db.execute(SQL.change_input, (asked["input"], seq))
+        db.execute(SQL.drop_steps, (asked["id"],))
+    return True

@@ -1,0 +1,76 @@
+-- name: insert_job
+-- A job on its way in; whether it is ready or scheduled was decided by its time.
+insert into jobs (id, tenant, task, model, state, lane, priority, max_attempts, hold, revivable, timeout_s,
+                  created_at, run_at, due, expires_at, dedup_key, metadata)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+
+-- name: insert_input
+insert into inputs (seq, input) values (?, ?)
+
+-- name: find_twin
+-- The live job that does the same work.
+select id from jobs
+where tenant = ? and task = ? and dedup_key = ? and dedup_key is not null
+  and state in ('scheduled', 'ready', 'suspect', 'running')
+
+-- name: find_job
+select id, task, state, tenant, model, lane, priority, attempts, max_attempts, generation, crashes, deferrals,
+       revivals, dedup_key, hold, timeout_s, metadata, progress, input, result, error,
+       error_class, reason, history,
+       created_at, run_at, expires_at, started_at, finished_at
+from jobs join inputs using (seq)
+where id = :id and (:tenant is null or tenant = :tenant)
+
+-- name: list_jobs
+-- The page's frame: {states} names the states, and with them the index; {filters} the rest.
+select id, task, state, tenant, model, lane, priority, attempts, max_attempts, generation, crashes, deferrals,
+       revivals, dedup_key, hold, timeout_s, metadata, progress, null, null, error, error_class, reason, null,
+       created_at, run_at, expires_at, started_at, finished_at
+from jobs {index}
+where seq < coalesce((select seq from jobs where id = :after), 9223372036854775807) {states} {filters}
+order by seq desc limit :limit
+
+-- name: states_of
+select id, state from jobs where id in (select value from json_each(?))
+
+-- name: count_jobs
+-- Counting touches every row of the tenant; screens ask for it, calls never do.
+select state, count(*) from jobs where (:tenant is null or tenant = :tenant) group by state
+
+-- name: waiting_by_tenant
+select tenant, count(*) from jobs where state in ('scheduled', 'ready', 'suspect') group by tenant
+
+-- name: cancel_pending
+update jobs set state = 'cancelled', finished_at = :now, reason = :why, history = coalesce(history, '') || :entry
+where id = :id and (:tenant is null or tenant = :tenant) and state in ('scheduled', 'ready', 'suspect')
+
+-- name: cancel_running
+update jobs set cancel_at = coalesce(cancel_at, :now)
+where id = :id and (:tenant is null or tenant = :tenant) and state = 'running'
+
+-- name: state_of
+select state from jobs where id = :id and (:tenant is null or tenant = :tenant)
+
+-- name: replay_job
+-- A dead letter as a new generation. One whose work another live job does already stays where it is.
+update or ignore jobs set
+    state = 'ready', generation = generation + 1, attempts = 0, crashes = 0, deferrals = 0, revivals = 0,
+    run_at = :now, due = :now + priority * 60.0 - (lane = 'interactive') * 600.0, expires_at = :expires_at,
+    started_at = null, finished_at = null, cancel_at = null, revive_at = null, reason = null, error = null,
+    error_class = null, progress = null, history = coalesce(history, '') || :entry
+where id = :id and (:tenant is null or tenant = :tenant) and state = 'dead_letter'
+
+-- name: replayable
+select seq, generation, input from jobs join inputs using (seq)
+where id = :id and (:tenant is null or tenant = :tenant) and state = 'dead_letter'
+
+-- name: change_input
+update inputs set input = ? where seq = ?
+
+-- name: drop_steps
+delete from steps where job_id = ?
+
+-- name: discard_job
+update jobs set state = 'cancelled', reason = 'discarded', finished_at = :now, revive_at = null,
+    history = coalesce(history, '') || :entry
+where id = :id and (:tenant is null or tenant = :tenant) and state = 'dead_letter'

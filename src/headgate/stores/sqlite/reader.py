@@ -1,0 +1,49 @@
+"""Looking without writing: threads with connections of their own, which never stand in the writer's way."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+import apsw
+
+from headgate.core.errors import StoreUnavailable
+from headgate.core.ports.clock import Clock
+from headgate.stores.sqlite.writer import translated
+
+T = TypeVar("T")
+THREADS: Final = 2
+
+
+class Reader:
+    """Runs queries off the event loop."""
+
+    def __init__(self, connect: Callable[[], apsw.Connection], *, name: str, clock: Clock) -> None:
+        self._connect = connect
+        self._name = name
+        self._clock = clock
+        self._own = threading.local()
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="headgate-sqlite-read")
+        self._connections: list[apsw.Connection] = []
+
+    async def run(self, query: Callable[[apsw.Connection], T]) -> T:
+        try:
+            with self._clock.outside():
+                return await asyncio.get_running_loop().run_in_executor(self._threads, self._query, query)
+        except apsw.Error as error:
+            raise translated(error, self._name) from error
+        except RuntimeError as error:
+            raise StoreUnavailable(f"{self._name} is closed") from error
+
+    async def aclose(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(None, self._threads.shutdown)
+        for connection in self._connections:
+            connection.close()
+
+    def _query(self, query: Callable[[apsw.Connection], T]) -> T:
+        connection: apsw.Connection | None = getattr(self._own, "connection", None)
+        if connection is None:
+            connection = self._own.connection = self._connect()
+            self._connections.append(connection)
+        return query(connection)

@@ -1,0 +1,75 @@
+"""The SQLite store put together: one file, its writer, its readers, its bell."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+
+from headgate.core.errors import SettingsError, StoreUnavailable
+from headgate.core.ports.clock import Clock
+from headgate.core.ports.store import StoreHealth
+from headgate.stores.listeners import Listeners
+from headgate.stores.sqlite.base import SQL, value
+from headgate.stores.sqlite.claims import ClaimVerbs
+from headgate.stores.sqlite.connection import connect, migrate
+from headgate.stores.sqlite.doorbell import Doorbell
+from headgate.stores.sqlite.jobs import JobVerbs
+from headgate.stores.sqlite.keys import KeyVerbs
+from headgate.stores.sqlite.reader import Reader
+from headgate.stores.sqlite.records import RecordVerbs
+from headgate.stores.sqlite.upkeep import UpkeepVerbs
+from headgate.stores.sqlite.writer import Writer, translated
+
+logger = logging.getLogger("headgate")
+
+
+class SqliteStore(JobVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, RecordVerbs):
+    """`core.ports.store.Store` in one file. Several processes may open it."""
+
+    def __init__(
+        self, path: Path, *, clock: Clock, new_id: Callable[[], str], vfs: str | None = None
+    ) -> None:
+        self.name = f"sqlite {path}"
+        self._path = path
+        self._vfs = vfs
+        self._listeners = Listeners(self.name)
+        self._doorbell = Doorbell(path.parent / "nodes", new_id())
+        self._writer = Writer(self._connect, name=self.name, clock=clock, on_trouble=self._listeners.trouble)
+        self._reader = Reader(self._connect, name=self.name, clock=clock)
+
+    @property
+    def health(self) -> StoreHealth:
+        return self._listeners.health
+
+    async def open(self) -> None:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            connection = self._connect()
+            migrate(connection)
+            self.secret = value(connection, SQL.read_secret)
+        except OSError as error:
+            raise SettingsError(f"{self.name}: {error}") from error
+        except apsw.Error as error:
+            trouble = translated(error, self.name)
+            raise (trouble if isinstance(trouble, StoreUnavailable) else error) from error
+        self._writer.start(connection)
+        self._doorbell.listen(self._listeners.ring)
+
+    async def aclose(self) -> None:
+        self._doorbell.close()
+        await self._writer.aclose()
+        await self._reader.aclose()
+
+    def on_ready(self, ring: Callable[[], None]) -> Callable[[], None]:
+        return self._listeners.on_ready(ring)
+
+    def on_health(self, tell: Callable[[StoreHealth, str], None]) -> Callable[[], None]:
+        return self._listeners.on_health(tell)
+
+    def _connect(self) -> apsw.Connection:
+        return connect(self._path, vfs=self._vfs)
+
+    def _ring(self) -> None:
+        self._listeners.ring()
+        self._doorbell.ring()

@@ -1,0 +1,83 @@
+"""Rescue, expire, revive, prune, purge, on SQLite."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import apsw
+
+from headgate.core.job import Claim, Entry
+from headgate.core.ports.upkeep import Buried
+from headgate.stores.rows import entry_line, read_claim
+from headgate.stores.sqlite.base import SQL, Verbs, changes, rows
+
+_COOL_AGAIN_S = 60.0
+
+
+class UpkeepVerbs(Verbs):
+    """`core.ports.upkeep.Upkeep`."""
+
+    async def bury_nodes(self, nodes: Sequence[str] | None, *, now: float) -> int:
+        def bury(db: apsw.Connection) -> int:
+            before = db.total_changes()
+            if nodes is None:
+                db.execute(SQL.bury_late_nodes, (now,))
+            else:
+                db.executemany(SQL.leave_node, [(node,) for node in nodes])
+            return db.total_changes() - before
+
+        return await self._write("bury_nodes", bury)
+
+    async def lost(self, *, limit: int) -> list[Claim]:
+        return await self._claims(SQL.lost, (limit,))
+
+    async def uncancelled(self, *, before: float, limit: int) -> list[Claim]:
+        return await self._claims(SQL.uncancelled, {"before": before, "limit": limit})
+
+    async def expire(self, *, now: float, limit: int) -> list[Buried]:
+        entry = entry_line(Entry(outcome="expired", at=now, kind="expired"))
+        asked = {"now": now, "limit": limit, "entry": entry}
+        buried = await self._write("expire", lambda db: rows(db, SQL.expire, asked))
+        return [Buried(*row) for row in buried]
+
+    async def revivable(self, *, now: float, limit: int) -> list[tuple[str, str]]:
+        return await self._read(lambda db: rows(db, SQL.revivable, (now, limit)))
+
+    async def revive(self, job_ids: Sequence[str], *, now: float, expires_after_s: float) -> int:
+        entry = entry_line(Entry(outcome="revived", at=now))
+        asked = {
+            "now": now,
+            "later": now + _COOL_AGAIN_S,
+            "expires_at": now + expires_after_s,
+            "entry": entry,
+        }
+        revived = await self._write(
+            "revive", lambda db: sum(_revive(db, {**asked, "id": job_id}) for job_id in job_ids)
+        )
+        if revived:
+            self._ring()
+        return revived
+
+    async def prune(self, *, before: float, limit: int) -> int:
+        def prune(db: apsw.Connection) -> int:
+            gone = rows(db, SQL.prune_jobs, {"before": before, "limit": limit})
+            for seq, job_id in gone:
+                db.execute(SQL.drop_input, (seq,))
+                db.execute(SQL.drop_steps, (job_id,))
+            return len(gone)
+
+        return await self._write("prune", prune)
+
+    async def purge_keys(self, *, now: float, limit: int) -> int:
+        asked = {"now": now, "limit": limit}
+        return await self._write("purge_keys", lambda db: changes(db, SQL.purge_keys, asked))
+
+    async def _claims(self, statement: str, bindings: Any) -> list[Claim]:
+        found = await self._read(lambda db: rows(db, statement, bindings))
+        return [read_claim(row) for row in found]
+
+
+def _revive(db: apsw.Connection, asked: dict[str, Any]) -> int:
+    if changes(db, SQL.revive_job, asked):
+        return 1
+    db.execute(SQL.cool_again, asked)
+    return 0

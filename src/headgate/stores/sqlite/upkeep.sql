@@ -1,0 +1,49 @@
+-- name: bury_late_nodes
+delete from nodes where expires_at < ?
+
+-- name: lost
+-- Running jobs whose node is no more.
+select id, lease, tenant, task, model, lane, priority, input, attempts, max_attempts, generation,
+       crashes, deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, started_at
+from jobs join inputs using (seq) where state = 'running' and owner not in (select id from nodes) limit ?
+
+-- name: uncancelled
+select id, lease, tenant, task, model, lane, priority, input, attempts, max_attempts, generation,
+       crashes, deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, started_at
+from jobs join inputs using (seq) where state = 'running' and cancel_at < :before limit :limit
+
+-- name: expire
+update jobs set state = 'dead_letter', reason = 'expired', finished_at = :now,
+    error = coalesce(error, 'it was not done before it expired'),
+    error_class = coalesce(error_class, 'expired'), history = coalesce(history, '') || :entry
+where seq in (select seq from jobs where state in ('scheduled', 'ready', 'suspect') and expires_at <= :now
+              order by expires_at limit :limit)
+returning id, tenant, task, model, reason, attempts
+
+-- name: revivable
+select id, model from jobs where state = 'dead_letter' and revive_at is not null and revive_at <= ?
+order by revive_at limit ?
+
+-- name: revive_job
+update or ignore jobs set
+    state = case when crashes >= 2 then 'suspect' else 'ready' end, attempts = 0, revivals = revivals + 1, run_at = :now,
+    due = :now + priority * 60.0 - (lane = 'interactive') * 600.0, expires_at = :expires_at,
+    finished_at = null, revive_at = null, reason = null, history = coalesce(history, '') || :entry
+where id = :id and state = 'dead_letter' and revive_at is not null
+
+-- name: cool_again
+-- Its work is being done by another job just now: look again later.
+update jobs set revive_at = :later where id = :id and state = 'dead_letter' and revive_at is not null
+
+-- name: prune_jobs
+delete from jobs
+where seq in (select seq from jobs where state in ('completed', 'skipped', 'dead_letter', 'cancelled')
+              and finished_at < :before order by finished_at limit :limit)
+returning seq, id
+
+-- name: drop_input
+delete from inputs where seq = ?
+
+-- name: purge_keys
+delete from idempotency_keys where (tenant, endpoint, key) in
+    (select tenant, endpoint, key from idempotency_keys where expires_at <= :now order by expires_at limit :limit)

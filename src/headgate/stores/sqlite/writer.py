@@ -1,0 +1,260 @@
+"""The one writer: a thread that drains its queue into one transaction and answers after COMMIT (group commit).
+
+Under load every commit carries what came while the one before was on its way to the disk; a lone write goes at
+once. An operation that fails takes nobody with it.
+"""
+
+import asyncio
+import contextlib
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final, Generic, TypeVar
+
+import apsw
+
+from headgate.core.errors import HeadgateError, StoreUnavailable
+from headgate.core.ports.clock import Clock
+from headgate.stores import failpoints
+
+logger = logging.getLogger("headgate")
+T = TypeVar("T")
+MOST_TOGETHER: Final = 1000
+CLAIM: Final = "claim"
+"""A claim ends its transaction: its jobs run while the next transaction is on its way."""
+LONGEST_BATCH_S: Final = 0.05
+"""A transaction takes no more on board after this long, so that the first in it need not wait for a crowd."""
+
+_OF_THE_STORE: Final = (
+    apsw.BusyError,
+    apsw.LockedError,
+    apsw.FullError,
+    apsw.IOError,
+    apsw.CantOpenError,
+    apsw.ReadOnlyError,
+    apsw.PermissionsError,
+    apsw.CorruptError,
+    apsw.NotADBError,
+    apsw.ProtocolError,
+    apsw.NoMemError,
+    apsw.ConnectionClosedError,
+)
+_ADVICE: Final[tuple[tuple[type[Exception], str], ...]] = (
+    (apsw.BusyError, "another process keeps it locked"),
+    (apsw.LockedError, "another process keeps it locked"),
+    (apsw.FullError, "the disk is full"),
+    (apsw.CantOpenError, "the file cannot be opened; check the path and its permissions"),
+    (apsw.ReadOnlyError, "the file is read-only"),
+    (apsw.CorruptError, "the file is damaged; restore it from a backup"),
+    (apsw.NotADBError, "the file is no database"),
+)
+
+
+class Operation(Generic[T]):
+    """Something to do inside the transaction, and who waits for it."""
+
+    __slots__ = ("future", "loop", "run", "verb")
+
+    def __init__(
+        self,
+        verb: str,
+        run: Callable[[apsw.Connection], T],
+        future: "asyncio.Future[T]",
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.verb = verb
+        self.run = run
+        self.future = future
+        self.loop = loop
+
+
+Answer = tuple[Operation[Any], Any, BaseException | None]
+
+
+class Writer:
+    """Owns the only connection that writes."""
+
+    def __init__(
+        self,
+        connect: Callable[[], apsw.Connection],
+        *,
+        name: str,
+        clock: Clock,
+        on_trouble: Callable[[BaseException | None], None],
+    ) -> None:
+        self._connect = connect
+        self._name = name
+        self._clock = clock
+        self._on_trouble = on_trouble
+        self._queue: queue.SimpleQueue[Operation[Any] | None] = queue.SimpleQueue()
+        self._connection: apsw.Connection | None = None
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def start(self, connection: apsw.Connection) -> None:
+        self._connection = connection
+        self._thread = threading.Thread(target=self._work, name="headgate-sqlite", daemon=True)
+        self._thread.start()
+
+    async def run(self, verb: str, operation: Callable[[apsw.Connection], T]) -> T:
+        """Do this in a transaction; when it returns, it is on the disk."""
+        if self._closed or self._thread is None:
+            raise StoreUnavailable(f"{self._name} is {'closed' if self._closed else 'not open'}")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        self._queue.put(Operation(verb, operation, future, loop))
+        with self._clock.outside():
+            return await future
+
+    async def aclose(self) -> None:
+        self._closed = True
+        self._queue.put(None)
+        if self._thread is not None:
+            await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+
+    # ---- In the thread ------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        closing = False
+        while not closing:
+            batch, closing = self._next_batch()
+            while batch:
+                answers = self._commit(batch)
+                self._answer(answers)
+                batch = batch[len(answers) :]
+        if self._connection is not None:
+            with contextlib.suppress(apsw.Error):
+                self._connection.close()
+
+    def _next_batch(self) -> tuple[list[Operation[Any]], bool]:
+        first = self._queue.get()
+        if first is None:
+            return [], True
+        batch = [first]
+        while len(batch) < MOST_TOGETHER and batch[-1].verb != CLAIM:
+            try:
+                operation = self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if operation is None:
+                return batch, True
+            batch.append(operation)
+        return batch, False
+
+    def _commit(self, batch: list[Operation[Any]]) -> list[Answer]:
+        """The first of them, as many as get done in time, in one transaction.
+
+        If one of them fails after it has written, each goes in its own.
+        """
+        try:
+            connection = self._ready_connection()
+            connection.execute("begin immediate")
+            until = time.monotonic() + LONGEST_BATCH_S
+            answers: list[Answer] = []
+            for operation in batch:
+                answers.append(self._try(connection, operation))
+                if time.monotonic() > until:
+                    break
+            self._finish(connection, {operation.verb for operation, _, _ in answers})
+        except _WroteAndFailed:
+            self._roll_back()
+            return [answer for operation in batch for answer in self._alone(operation)]
+        except Exception as error:  # noqa: BLE001 - whatever it is, the callers must hear of it
+            self._roll_back()
+            self._trouble(error)
+            return [(operation, None, self._translated(error)) for operation in batch]
+        self._on_trouble(None)
+        return answers
+
+    def _alone(self, operation: Operation[Any]) -> list[Answer]:
+        try:
+            connection = self._ready_connection()
+            connection.execute("begin immediate")
+            result = operation.run(connection)
+            self._finish(connection, {operation.verb})
+        except Exception as error:  # noqa: BLE001 - as above
+            self._roll_back()
+            if isinstance(error, _OF_THE_STORE):
+                self._trouble(error)
+            return [(operation, None, self._translated(error))]
+        return [(operation, result, None)]
+
+    def _try(self, connection: apsw.Connection, operation: Operation[Any]) -> Answer:
+        before = connection.total_changes()
+        try:
+            return operation, operation.run(connection), None
+        except _OF_THE_STORE:
+            raise
+        except Exception as error:
+            if connection.total_changes() != before:
+                raise _WroteAndFailed from error
+            return operation, None, self._translated(error)
+
+    def _finish(self, connection: apsw.Connection, verbs: set[str]) -> None:
+        failpoints.reach(verbs, "before_commit")
+        connection.execute("commit")
+        failpoints.reach(verbs, "after_commit")
+
+    def _ready_connection(self) -> apsw.Connection:
+        if self._connection is None:
+            self._connection = self._connect()
+        return self._connection
+
+    def _roll_back(self) -> None:
+        if self._connection is None or not self._connection.in_transaction:
+            return
+        try:
+            self._connection.execute("rollback")
+        except apsw.Error:
+            logger.exception("%s: a transaction could not be rolled back; opening the file anew", self._name)
+            self._reopen()
+
+    def _trouble(self, error: Exception) -> None:
+        self._on_trouble(error)
+        if not isinstance(error, apsw.BusyError | apsw.FullError):
+            self._reopen()
+
+    def _reopen(self) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(apsw.Error):
+                self._connection.close()
+        self._connection = None
+
+    def _translated(self, error: BaseException) -> BaseException:
+        return translated(error, self._name)
+
+    def _answer(self, answers: list[Answer]) -> None:
+        """One call per loop wakes everybody who waits there."""
+        by_loop: dict[asyncio.AbstractEventLoop, list[Answer]] = {}
+        for answer in answers:
+            by_loop.setdefault(answer[0].loop, []).append(answer)
+        for loop, its_answers in by_loop.items():
+            # A loop that was closed meanwhile has nobody left to tell.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(_tell, its_answers)
+
+
+class _WroteAndFailed(Exception):
+    """An operation failed halfway: what it wrote must not be committed with the others."""
+
+
+def translated(error: BaseException, name: str) -> BaseException:
+    """The library's errors as ours; our own and plain mistakes pass as they are."""
+    if isinstance(error, HeadgateError) or not isinstance(error, apsw.Error):
+        return error
+    why = next((advice for kind, advice in _ADVICE if isinstance(error, kind)), str(error))
+    unavailable = StoreUnavailable(f"{name}: {why} ({type(error).__name__}: {error})")
+    unavailable.__cause__ = error
+    return unavailable
+
+
+def _tell(answers: list[Answer]) -> None:
+    for operation, result, error in answers:
+        if operation.future.done():
+            continue
+        if error is None:
+            operation.future.set_result(result)
+        else:
+            operation.future.set_exception(error)

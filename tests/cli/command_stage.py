@@ -1,0 +1,132 @@
+"""The command line in the hands of tests: in this process where it only looks, as a real process where it lives long."""
+
+import asyncio
+import contextlib
+import io
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fixtures import cli_tasks
+
+import headgate
+from headgate.cli import main
+from headgate.core.job import Job
+from headgate.runner.tasks import Task
+
+FIXTURES = Path(__file__).parent.parent / "fixtures"
+TASKS = tuple(task for task in vars(cli_tasks).values() if isinstance(task, Task))
+PATIENCE_S = 60.0
+SETTINGS = "data_dir: data\njobs: {tasks: [cli_tasks]}\n"
+
+
+@dataclass
+class Answer:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def id(self) -> str:
+        return self.out.splitlines()[0]
+
+
+class Desk:
+    """A folder with settings, and somebody at the keyboard there."""
+
+    def __init__(
+        self, folder: Path, capture: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.folder = folder
+        self._capture = capture
+        self._monkeypatch = monkeypatch
+        (folder / "headgate.yaml").write_text(SETTINGS)
+        monkeypatch.chdir(folder)
+        monkeypatch.syspath_prepend(FIXTURES)
+
+    def run(self, *words: str, stdin: str = "", columns: int = 200) -> Answer:
+        """A command, in this process."""
+        self._monkeypatch.setenv("COLUMNS", str(columns))
+        self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        self._capture.readouterr()
+        with _logging_left_alone(), pytest.raises(SystemExit) as end:
+            main(words)
+        out, err = self._capture.readouterr()
+        assert "Traceback" not in err
+        assert isinstance(end.value.code, int)
+        return Answer(end.value.code, out, err)
+
+    def submit(self, task: str, text: Any, *options: str) -> str:
+        answer = self.run("jobs", "submit", task, json.dumps(text), *options)
+        assert answer.code == 0, answer.err
+        return answer.id
+
+    def work(self) -> None:
+        """Run every job that there is."""
+        asyncio.run(self._work())
+
+    async def _work(self) -> None:
+        settings = {"data_dir": "data"}
+        async with headgate.open(settings, env={}, tasks=TASKS, work=True) as gateway:
+            for state in ("pending", "running"):
+                for job in await gateway.jobs.list(state=state, limit=1000):
+                    await gateway.jobs.wait(job.id, timeout=PATIENCE_S)
+
+    def look(self, job_id: str) -> Job:
+        async def get() -> Job:
+            async with headgate.open({"data_dir": "data"}, env={}) as gateway:
+                return await gateway.jobs.get(job_id)
+
+        return asyncio.run(get())
+
+    def start(self, *words: str, **options: Any) -> "subprocess.Popen[str]":
+        """A command, as a process of its own."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "headgate", *words],
+            cwd=self.folder,
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(FIXTURES), **options.pop("env", {})},
+            text=True,
+            **{
+                "stdin": subprocess.DEVNULL,
+                "stdout": subprocess.PIPE,
+                "stderr": subprocess.PIPE,
+                **options,
+            },
+        )
+
+
+@contextlib.contextmanager
+def _logging_left_alone() -> Iterator[None]:
+    """A command logs as it likes; the tests after it must not."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        yield
+    finally:
+        root.handlers[:], root.level = handlers, level
+
+
+def end(process: "subprocess.Popen[str]") -> Answer:
+    out, err = process.communicate(timeout=PATIENCE_S)
+    assert "Traceback" not in err, err
+    return Answer(process.returncode, out, err)
+
+
+def until(reached: Callable[[], bool]) -> None:
+    """Look again and again: what is waited for happens in another process, in real time."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not reached():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

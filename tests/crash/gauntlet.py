@@ -1,0 +1,161 @@
+"""A process that goes through every verb that writes, in one breath, until a failpoint kills it.
+
+What it knows for sure it writes down in the ledger `done`. Names of jobs begin with the run's own name, so that
+whoever comes later can tell what every job was for.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from crash.ledger import Ledger
+from crash.tasks import Worker
+
+import headgate
+from headgate.core.idempotency import Unknown
+from headgate.core.job import KeyClaim, NewJob
+from headgate.gateway import Gateway
+from headgate.runner.upkeep import Upkeep
+
+VERBS: Final = (
+    *("migrate", "join", "accept", "put_records", "delete_record"),
+    *("reserve", "mark_sent", "finish_key", "free_key"),
+    *("expire", "replay", "discard", "cancel", "prune", "purge_keys"),
+    *("claim", "promote", "save_step", "save_progress", "settle"),
+    *("bury_nodes", "revive", "renew", "leave"),
+)
+"""Every verb that commits, in the order in which a run first gets there."""
+LEASE_S: Final = 1.0
+USER: Final = {"role": "user", "content": "hello"}
+MONTHS_S: Final = 90 * 86_400.0
+LIST_SIZE: Final = 3
+
+
+async def gauntlet(*, settings: Mapping[str, Any], ledgers: str, name: str, before: str | None) -> None:
+    """`before` is the name of the run before this one."""
+    async with headgate.open(settings, env={}, tasks=Worker(ledgers).tasks()) as gateway:
+        run = Run(gateway, Ledger(ledgers, "done"), name)
+        await run.take_in()
+        await run.write_records()
+        await run.call_once(name if before is None else before)
+        await run.call_once(name)
+        await run.call_in_vain()
+        await run.bury_and_raise()
+        await run.forget_what_is_old()
+        await gateway.work()
+        await run.work()
+        await run.revive()
+        # Long enough for a renewal.
+        await asyncio.sleep(LEASE_S / 2)
+    Ledger(ledgers, "through").add(name=name)
+
+
+class Run:
+    """One way through."""
+
+    def __init__(self, gateway: Gateway, done: Ledger, name: str) -> None:
+        self._gateway = gateway
+        self._done = done
+        self._name = name
+
+    async def take_in(self) -> None:
+        """Accept: alone, with a record, and as a list with a key."""
+        record = headgate.record("inputs", self._name, {"of": self._name})
+        one = await self._submit("effect", thinks=True, run_s=0.01, records=[record])
+        listed = [self._order("listed")] * LIST_SIZE
+        key = f"{self._name} list"
+        many = await self._gateway.jobs.submit_many(listed, idempotency_key=key)
+        self._done.add(what="accepted", ids=[one.id, *(handle.id for handle in many)])
+        again = await self._gateway.jobs.submit_many(listed, idempotency_key=key)
+        assert [handle.id for handle in again] == [handle.id for handle in many]
+
+    async def write_records(self) -> None:
+        records = self._gateway.records
+        await records.put("kept", self._name, {"of": self._name}, unique_key=self._name)
+        self._done.add(what="kept", name=self._name)
+        await records.put("dropped", self._name, {"of": self._name})
+        assert await records.delete("dropped", self._name)
+        self._done.add(what="dropped", name=self._name)
+
+    async def call_once(self, key: str) -> None:
+        """Reserve, mark, finish: a direct call with a key, perhaps one that somebody died at."""
+        reply = await self._gateway.complete(model="simulated/instant", messages=[USER], idempotency_key=key)
+        self._done.add(what="answered", key=key, request_id=reply.request_id)
+
+    async def call_in_vain(self) -> None:
+        """A call that fails frees its key."""
+        try:
+            await self._gateway.complete(
+                model="simulated/down",
+                messages=[USER],
+                idempotency_key=f"{self._name} in vain",
+                retry=headgate.RetryPolicy(max_attempts=1),
+            )
+        except headgate.CallFailed:
+            return
+        raise AssertionError("the upstream that is down has answered")
+
+    async def bury_and_raise(self) -> None:
+        """Expire two jobs; one is replayed, the other discarded. A third is cancelled before it runs."""
+        late = await self._submit("late", expires_after_s=0.005)
+        unloved = await self._submit("unloved", expires_after_s=0.005)
+        await asyncio.sleep(0.01)
+        await self._upkeep.expire()
+        self._done.add(what="expired", ids=[late.id, unloved.id])
+        await self._gateway.dead_letters.replay(late.id)
+        self._done.add(what="replayed", ids=[late.id])
+        await self._gateway.dead_letters.discard(unloved.id)
+        self._done.add(what="discarded", ids=[unloved.id])
+        unwanted = await self._submit("unwanted")
+        await unwanted.cancel()
+        self._done.add(what="cancelled", ids=[unwanted.id])
+
+    async def forget_what_is_old(self) -> None:
+        """A job and a key of long ago are pruned and purged."""
+        store = self._gateway._durable.store
+        long_ago = time.time() - MONTHS_S
+        job = NewJob(
+            id=f"old-{self._name}", task="effect", input=b"{}", run_at=long_ago, expires_at=time.time() + 60
+        )
+        await store.accept([job], now=long_ago)
+        await store.cancel(job.id, now=long_ago)
+        await self._upkeep.prune()
+        self._done.add(what="pruned", ids=[job.id])
+        key = KeyClaim(endpoint="old", key=self._name, request_hash=b"-", expires_at=long_ago + 1)
+        await store.reserve("local", key, node="nobody", unknown=Unknown.RERUN, now=long_ago)
+        await self._upkeep.purge()
+
+    async def work(self) -> None:
+        """Claim, promote, settle; and stop one that runs."""
+        soon = await self._submit("soon", run_at=time.time() + 0.02)
+        endless = await self._submit("endless", run_s=60.0, only_in=os.getpid())
+        await soon.wait(timeout=20)
+        while (await endless.job()).state is headgate.JobState.PENDING:  # noqa: ASYNC110 - nobody tells of a start
+            await asyncio.sleep(0.005)
+        await endless.cancel()
+        self._done.add(what="cancelled", ids=[endless.id])
+        await endless.wait(timeout=20)
+
+    async def revive(self) -> None:
+        """An exhausted job comes back after its cool-down, which is short here."""
+        failing = await self._submit("failing", fails=True, max_attempts=1)
+        await failing.wait(timeout=20)
+        await asyncio.sleep(0.02)
+        await self._upkeep.revive()
+        self._done.add(what="revived", ids=[failing.id])
+        await failing.wait(timeout=20)
+
+    @property
+    def _upkeep(self) -> Upkeep:
+        """Its duties, at once instead of in their own time."""
+        return self._gateway._durable._upkeep
+
+    def _order(self, what: str, **work: Any) -> dict[str, Any]:
+        return {"task": "effect", "input": work, "metadata": {"name": self._name, "what": what}}
+
+    async def _submit(self, what: str, **asked: Any) -> headgate.JobHandle:
+        of_the_job = {"records", "expires_after_s", "run_at", "max_attempts"} & set(asked)
+        options = {name: asked.pop(name) for name in of_the_job}
+        return await self._gateway.jobs.submit(**self._order(what, **asked), **options)

@@ -1,0 +1,114 @@
+"""Every store there is, as the contract's tests open it: each test runs once per database, on an empty one.
+
+`@on_each_store` turns `async def test_…(store, …)` into a test that pytest runs on SQLite and on PostgreSQL.
+"""
+
+import asyncio
+import contextlib
+import functools
+import importlib
+import inspect
+import itertools
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import apsw
+import asyncpg  # type: ignore[import-untyped]  # it has no types of its own
+import pytest
+
+from headgate.core.ports.store import Store
+from headgate.dispatch.clock import SystemClock
+from headgate.stores.sqlite import SqliteStore
+
+KINDS = ("sqlite", "postgres")
+PATIENCE_S = 120.0
+"""A store that hangs is a failure with a name, not a run that never ends."""
+_ids = itertools.count()
+
+
+def new_id() -> str:
+    return f"id-{os.getpid()}-{next(_ids)}"
+
+
+@dataclass
+class Home:
+    """One database that any number of stores may open."""
+
+    kind: str
+    make: Callable[[], Store]
+    wipe: Callable[[], Awaitable[None]]
+    """Empty it under the open stores; only its secret stays."""
+    opened: list[Store] = field(default_factory=list)
+
+    async def open(self) -> Store:
+        store = self.make()
+        await store.open()
+        self.opened.append(store)
+        return store
+
+    async def aclose(self) -> None:
+        while self.opened:
+            await self.opened.pop().aclose()
+
+
+def sqlite_home(folder: Path) -> Home:
+    path = folder / "jobs.db"
+
+    async def wipe() -> None:
+        with contextlib.closing(apsw.Connection(str(path))) as connection, connection:
+            named = "select name from sqlite_master where type = 'table' and name <> 'secrets'"
+            for (table,) in connection.execute(named).fetchall():
+                connection.execute(f"delete from {table}")
+
+    return Home("sqlite", lambda: SqliteStore(path, clock=SystemClock(), new_id=new_id), wipe)
+
+
+def postgres_home(request: pytest.FixtureRequest) -> Home:
+    """Skipped where the adapter is not there; but a CI that skips half the contract proves nothing."""
+    try:
+        adapter: Any = importlib.import_module("headgate.stores.postgres").PostgresStore
+    except (ImportError, AttributeError) as error:
+        missing = f"headgate.stores.postgres.PostgresStore cannot be imported: {error}"
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(missing)
+    url = request.getfixturevalue("postgres_url")
+
+    async def wipe() -> None:
+        connection = await asyncpg.connect(url)
+        named = "select tablename from pg_tables where schemaname = 'headgate'"
+        tables = {row["tablename"] for row in await connection.fetch(named)} - {"migrations", "secrets"}
+        await connection.execute(f"truncate {', '.join(f'headgate.{table}' for table in sorted(tables))}")
+        await connection.close()
+
+    return Home(
+        "postgres", lambda: adapter(url, clock=SystemClock(), new_id=new_id, follow_clock=False), wipe
+    )
+
+
+@pytest.fixture(params=KINDS)
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
+    return sqlite_home(tmp_path) if request.param == "sqlite" else postgres_home(request)
+
+
+def on_each_store(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """The test gets an open `store`, and its `home` if it asks: from there a second store can be opened."""
+    wanted = inspect.signature(test).parameters
+
+    async def live(home: Home, others: dict[str, Any]) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            try:
+                store = await home.open()
+                await test(store=store, **({"home": home} if "home" in wanted else {}), **others)
+            finally:
+                await home.aclose()
+
+    @functools.wraps(test)
+    def run(home: Home, **others: Any) -> None:
+        asyncio.run(live(home, others))
+
+    ours = inspect.Parameter("home", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=Home)
+    rest = [wanted[name] for name in wanted if name not in {"store", "home"}]
+    run.__signature__ = inspect.Signature([ours, *rest])  # type: ignore[attr-defined]  # pytest reads it
+    return run
