@@ -8,7 +8,6 @@ from typing import Final
 from ground import CHAT, CHAT_JSON, Ground, noop
 
 from headgate.core.job import NewJob
-from headgate.wiring import build, read_settings
 
 PRODUCERS: Final = 50
 AT_ONCE: Final = 2
@@ -34,7 +33,7 @@ async def submits_per_s(ground: Ground, *, seconds: float) -> float:
 
 async def port_per_s(ground: Ground, *, seconds: float) -> float:
     """At the store itself: what the front costs is the difference."""
-    store = build(read_settings(ground.settings(), env={})).jobs._durable.store  # noqa: SLF001 - the very same store
+    store = ground.store()
     await store.open()
     count = 0
 

@@ -3,8 +3,8 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final
 
 import apsw
 from ground import POSTGRES, Chat, Ground, fill, settle_down
@@ -32,7 +32,7 @@ class Finish:
     async def took_s(self, unfinished: Callable[[], Awaitable[bool]]) -> float:
         """Until all have run and the database shows nothing unfinished; it is not asked before that."""
         await self._all_ran.wait()
-        while await unfinished():
+        while await unfinished():  # noqa: ASYNC110 - the database tells nobody
             await asyncio.sleep(LOOK_S)
         return time.perf_counter() - self.first_at
 
@@ -46,9 +46,8 @@ async def drain_per_s(ground: Ground, *, jobs: int, workers: int | None) -> floa
         finish.pass_by()
         return "ok"
 
-    rules = {} if workers is None else {"workers": workers}
     async with contextlib.AsyncExitStack() as stack:
-        gateway = await stack.enter_async_context(ground.gateway(noop, **rules))
+        gateway = await stack.enter_async_context(ground.gateway(noop, workers=workers))
         await fill(gateway, jobs)
         await settle_down(ground)
         unfinished = await stack.enter_async_context(_look(ground))
@@ -61,7 +60,7 @@ async def drain_per_s(ground: Ground, *, jobs: int, workers: int | None) -> floa
 
 
 @contextlib.asynccontextmanager
-async def _look(ground: Ground) -> Any:
+async def _look(ground: Ground) -> AsyncIterator[Callable[[], Awaitable[bool]]]:
     """Past the store: is anything unfinished?"""
     if ground.kind == POSTGRES:
         async with ground.connection() as connection:

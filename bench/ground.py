@@ -3,11 +3,11 @@
 import asyncio
 import contextlib
 import multiprocessing
-import random
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -16,15 +16,23 @@ import msgspec
 import uvloop
 
 import headgate
+from headgate.core.ports.store import Store
+from headgate.dispatch.clock import SystemClock
+from headgate.dispatch.ids import random_id
 from headgate.gateway import Gateway
 from headgate.runner.context import Context
+from headgate.stores.postgres import PostgresStore
+from headgate.stores.sqlite import SqliteStore
 
 P = ParamSpec("P")
 T = TypeVar("T")
 SQLITE: Final = "sqlite"
 POSTGRES: Final = "postgres"
 TENANTS: Final = ("acme", "beta", "coop", "dune")
-_WORDS: Final = "the a of to in is it gate slot queue token reply prompt batch retry later wait again".split()
+_PROSE: Final = (
+    "Three weeks after the flood the mill stood dry again, and the gate that had held back the river was opened a"
+    " hand's breadth, so that the wheel could turn as it had before. "
+)
 
 
 class Line(msgspec.Struct):
@@ -40,19 +48,14 @@ class Chat(msgspec.Struct):
     max_tokens: int
 
 
-def chat(seed: int = 1, size_bytes: int = 700) -> dict[str, Any]:
+def chat(size_bytes: int) -> dict[str, Any]:
     """About that many bytes as JSON."""
-    chance = random.Random(seed)
-    words = " ".join(chance.choice(_WORDS) for _ in range(size_bytes // 3))
     system = {"role": "system", "content": "You are a careful editor. Answer in one paragraph."}
-    return {
-        "messages": [system, {"role": "user", "content": words[: size_bytes - 160]}],
-        "temperature": 0.2,
-        "max_tokens": 256,
-    }
+    user = {"role": "user", "content": (_PROSE * 10)[: size_bytes - 160]}
+    return {"messages": [system, user], "temperature": 0.2, "max_tokens": 256}
 
 
-CHAT: Final = chat()
+CHAT: Final = chat(700)
 CHAT_JSON: Final = msgspec.json.encode(CHAT)
 
 
@@ -72,17 +75,27 @@ class Ground(msgspec.Struct, frozen=True):
     def file(self) -> str:
         return f"{self.folder}/headgate.db"
 
-    def settings(self, **jobs: Any) -> dict[str, Any]:
+    def _settings(self, workers: int | None) -> dict[str, Any]:
         database = self.url if self.kind == POSTGRES else SQLITE
-        return {"data_dir": self.folder, "database": database, "jobs": jobs}
+        return {
+            "data_dir": self.folder,
+            "database": database,
+            "jobs": {} if workers is None else {"workers": workers},
+        }
 
     @contextlib.asynccontextmanager
     async def gateway(
-        self, task: headgate.Task[Any, Any] = noop, *, work: bool = False, **jobs: Any
+        self, task: headgate.Task[Any, Any] = noop, *, work: bool = False, workers: int | None = None
     ) -> AsyncIterator[Gateway]:
         """As its users open it."""
-        async with headgate.open(self.settings(**jobs), env={}, work=work, tasks=[task]) as gateway:
+        async with headgate.open(self._settings(workers), env={}, work=work, tasks=[task]) as gateway:
             yield gateway
+
+    def store(self) -> Store:
+        """The store alone, not open yet."""
+        if self.kind == POSTGRES:
+            return PostgresStore(self.url, clock=SystemClock(), new_id=random_id)
+        return SqliteStore(Path(self.file), clock=SystemClock(), new_id=random_id)
 
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncIterator[Any]:
@@ -96,37 +109,39 @@ class Ground(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def fresh(kind: str, url: str) -> Iterator[Ground]:
-    """An empty one."""
+    """An empty one; of a PostgreSQL, a database of its own in the server at `url`."""
     folder = tempfile.mkdtemp(prefix="headgate-bench-")
+    name = f"bench_{random_id()[:12]}"
     try:
         if kind == POSTGRES:
-            uvloop.run(_empty(url))
-        yield Ground(kind, folder, url)
+            # A checkpoint in the middle of one run and not of the next would be luck.
+            _tell(url, f"create database {name}", "checkpoint")
+        yield Ground(kind, folder, url.removesuffix("/postgres") + f"/{name}")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        if kind == POSTGRES:
+            _tell(url, f"drop database if exists {name} with (force)")
 
 
-async def _empty(url: str) -> None:
-    connection = await asyncpg.connect(url)
-    await connection.execute("drop schema if exists headgate cascade")
-    await connection.execute("drop schema if exists peer cascade")
-    # A checkpoint in the middle of one run and not of the next would be luck.
-    await connection.execute("checkpoint")
-    await connection.close()
+def _tell(url: str, *statements: str) -> None:
+    async def tell() -> None:
+        connection = await asyncpg.connect(url)
+        for statement in statements:
+            await connection.execute(statement)
+        await connection.close()
+
+    uvloop.run(tell())
 
 
-def apart(measure: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+def apart(measure: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
     """Measure in a clean process, on uvloop."""
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn) as process:
-        return process.submit(_on_uvloop, measure, *args, **kwargs).result()
+        return process.submit(_on_uvloop, partial(measure, *args, **kwargs)).result()
 
 
-def _on_uvloop(measure: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-    async def run() -> T:
-        return await measure(*args, **kwargs)
-
-    return uvloop.run(run())
+def _on_uvloop(measure: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    return uvloop.run(measure())
 
 
 async def fill(gateway: Gateway, jobs: int, *, together: int = 500) -> None:

@@ -41,9 +41,7 @@ async def drain_per_s(ground: Ground, *, jobs: int, batch: int) -> float:
 
         async with ground.connection() as looker:
             running = asyncio.create_task(peer.run(batch_size=batch))
-            took_s = await finish.took_s(
-                lambda: looker.fetchval("select exists (select from peer.pgqueuer)")
-            )
+            took_s = await finish.took_s(lambda: looker.fetchval("select exists (select from peer.pgqueuer)"))
             peer.shutdown.set()
             with contextlib.suppress(asyncio.CancelledError):
                 await running

@@ -4,6 +4,7 @@
 closed at its end. What they share is the database, the clock and chance.
 """
 
+import asyncio
 import functools
 import importlib
 import inspect
@@ -31,6 +32,8 @@ E = TypeVar("E", bound=Event)
 MakeStore = Callable[[World, Callable[[], str]], Store]
 STEADY = {"jitter": "none", "first_wait_s": 5.0}
 """A retry policy whose waits are known beforehand: 5, 10, 20, … s."""
+PATIENCE_S = 100 * 3600.0
+"""A job that never ends is a failure with a name: virtual time would run on for ever."""
 
 
 @dataclass
@@ -149,15 +152,14 @@ def _staged(test: Callable[..., Awaitable[None]], *more: str) -> Callable[..., N
         async def main(world: World) -> None:
             stages = JobStages(world, tmp_path / "data", database)
             try:
-                await test(stages=stages, **given)
+                async with asyncio.timeout(PATIENCE_S):
+                    await test(stages=stages, **given)
             finally:
                 await stages.aclose()
 
         virtual.run(main)
 
-    ours = [
-        inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("tmp_path", *more)
-    ]
+    ours = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("tmp_path", *more)]
     rest = [wanted[name] for name in wanted if name not in {"stages", "tmp_path"}]
     run.__signature__ = inspect.Signature([*ours, *rest])  # type: ignore[attr-defined]  # pytest reads it
     return run

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from headgate.runner.context import Context
     from headgate.runner.jobs import JobHandle
     from headgate.runner.outcomes import Reject, RetryLater, Skip
-    from headgate.runner.records import record
+    from headgate.runner.payloads import record
     from headgate.runner.submission import Submission
     from headgate.runner.tasks import Task, task
     from headgate.settings import Settings
@@ -149,7 +149,7 @@ _HOMES = {
         "RetryLater",
         "Skip",
     ),
-    "headgate.runner.records": ("record",),
+    "headgate.runner.payloads": ("record",),
     "headgate.runner.submission": ("Submission",),
     "headgate.runner.tasks": (
         "Task",

@@ -12,7 +12,7 @@ from headgate.core.errors import DeadlineExceeded, HeadgateError, InvalidRequest
 from headgate.core.messages import Lane, Message, Reply, Request, check_request, check_text, read_lane
 from headgate.core.ports.clock import Clock
 from headgate.core.retry import RetryPolicy
-from headgate.dispatch.call import AnyRequest, Call
+from headgate.dispatch.call import Announce, AnyRequest, Call
 from headgate.dispatch.holding import HeldSlot, hold_slot
 from headgate.dispatch.many import complete_many
 from headgate.dispatch.microbatch import Gatherer
@@ -22,7 +22,7 @@ from headgate.dispatch.router import ResponseRouter
 from headgate.dispatch.routes import Balance, Gather, Routes
 from headgate.dispatch.status import QueueStatus, queue_status
 from headgate.dispatch.streams import ReplyStream
-from headgate.dispatch.work import Announce, Check
+from headgate.dispatch.work import Check
 from headgate.observe.fanout import EventFanout
 from headgate.runner.dead_letters import DeadLetters
 from headgate.runner.durable import Durable
@@ -262,12 +262,13 @@ class Gateway:
     async def _complete_once(self, request: Request, call: Call, check: Check | None, key: str) -> Reply:
         """Alone, never in a micro-batch: its crash must be its own."""
         body = fingerprinted([request.model, request.messages, request.params], what="the request")
-        await self._durable.start()
+        await self._durable.join()
 
         async def ask(announce: Announce) -> Reply:
             self._requests.take_off(request)
+            call.announce = announce
             try:
-                return await self._requests.complete(request, call, check, announce=announce)
+                return await self._requests.complete(request, call, check)
             finally:
                 self._requests.land(request)
 

@@ -4,7 +4,6 @@ import logging
 import math
 import os
 import random
-import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from headgate.core.timeouts import Timeouts
 from headgate.dispatch.clock import SystemClock
 from headgate.dispatch.dispatcher import Dispatcher
 from headgate.dispatch.gate import Gate
+from headgate.dispatch.ids import random_id
 from headgate.dispatch.jobcalls import JobCalls
 from headgate.dispatch.requests import Requests
 from headgate.dispatch.routes import Route, Routes
@@ -114,7 +114,7 @@ def build(
         chance or random.random,
         EventFanout(),
         providers,
-        new_id or _random_id,
+        new_id or random_id,
     )
     routes = builder.routes()
     requests = Requests(Dispatcher(routes, clock=builder.clock, chance=builder.chance, emit=builder.fanout))
@@ -166,10 +166,6 @@ def open_blocking(
     return BlockingGateway(partial(open, settings, env=env, work=work, tasks=tuple(tasks)))
 
 
-def _random_id() -> str:
-    return uuid.uuid4().hex
-
-
 @dataclass(frozen=True, slots=True)
 class _Builder:
     settings: Settings
@@ -205,7 +201,6 @@ class _Builder:
         table = TaskTable((*BUILT_IN, *handed_in))
         for path in self.settings.jobs.tasks:
             table.load(path)
-        table.load_entry_points()
         return table
 
     def routes(self) -> Routes:

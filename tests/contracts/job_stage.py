@@ -4,8 +4,8 @@ import itertools
 from typing import Any
 
 from headgate.core.failures import Failure, FailureKind
-from headgate.core.idempotency import Unknown, Verdict
-from headgate.core.job import Claim, Job, JobState, KeyClaim, NewJob, Settled, Settlement
+from headgate.core.idempotency import KeyClaim, Unknown, Verdict
+from headgate.core.job import Claim, Job, JobState, NewJob, Settled, Settlement
 from headgate.core.job_rules import Crashed, Failed, JobRules, Outcome, settle
 from headgate.core.ports.claims import Want
 from headgate.core.ports.jobs import JobFilter

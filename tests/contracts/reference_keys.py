@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 
 from headgate.core.errors import RecordExists
-from headgate.core.idempotency import KeyRow, KeyState, Run, Unknown, Verdict, decide
-from headgate.core.job import KeyClaim
+from headgate.core.idempotency import KeyClaim, KeyRow, KeyState, Run, Unknown, Verdict, decide
 from headgate.core.record import RecordWrite
 
 
@@ -36,7 +35,7 @@ class KeysAndRecords:
 
     def reserve(self, tenant: str, claim: KeyClaim, *, node: str, unknown: Unknown, now: float) -> Verdict:
         row = self.keys.get((tenant, claim.endpoint, claim.key))
-        lives = row is not None and row.owner in self.nodes
+        lives = row is not None and row.owner != node and row.owner in self.nodes
         verdict = self.judge(tenant, claim, lives=lives, unknown=unknown, now=now)
         if isinstance(verdict, Run):
             self.keep(tenant, claim, KeyState.RESERVED, verdict.lease, owner=node)
@@ -63,7 +62,7 @@ class KeysAndRecords:
         return True
 
     def mark_sent(self, tenant: str, claim: KeyClaim, lease: int) -> bool:
-        return self._change(tenant, claim, lease, {KeyState.RESERVED}, state=KeyState.SENT)
+        return self._change(tenant, claim, lease, {KeyState.RESERVED, KeyState.SENT}, state=KeyState.SENT)
 
     def finish(self, tenant: str, claim: KeyClaim, lease: int, *, status: int, body: bytes) -> bool:
         done = {"state": KeyState.DONE, "owner": None, "response_status": status, "response_body": body}

@@ -118,6 +118,7 @@ async def test_a_stranger_claims_nothing(store: Store) -> None:
 
 @on_each_store
 async def test_an_empty_store_has_nothing_ready(store: Store) -> None:
+    """A first start is the usual case, not an odd one."""
     assert await store.ready(now=NOW) == Ready((), suspects=False, next_at=None)
 
 
@@ -214,6 +215,7 @@ async def test_a_priority_step_is_worth_a_minute(store: Store) -> None:
 
 @on_each_store
 async def test_the_ten_priorities_go_in_their_order(store: Store) -> None:
+    """Zero is the most urgent; the scale has no gaps and no turns."""
     await join(store)
     priorities = list(range(10))
     random.Random(7).shuffle(priorities)
@@ -347,6 +349,7 @@ async def test_each_model_gets_its_own_places(store: Store) -> None:
 
 @on_each_store
 async def test_who_wants_nothing_gets_nothing(store: Store) -> None:
+    """A worker whose gates are all full asks for nothing, and nothing is lost by asking."""
     await suspect(store, "s")
     await store.accept([a_job()], now=NOW)
     before = await picture(store)
@@ -534,6 +537,7 @@ async def test_a_cancel_and_a_claim_at_once_leave_one_of_two_ends(
 
 @on_each_store
 async def test_a_dead_letter_is_never_claimed(store: Store) -> None:
+    """It waits for a person or for its cool-down, however often workers look."""
     await exhausted(store, "j", model="m")
 
     await store.ready(now=EVER)

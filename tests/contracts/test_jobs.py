@@ -172,6 +172,7 @@ async def test_a_listed_job_is_the_job_without_its_bulk(store: Store) -> None:
 
 @on_each_store
 async def test_a_page_of_none_is_empty(store: Store) -> None:
+    """A limit of nothing is nothing, not all."""
     await store.accept([a_job()], now=NOW)
 
     assert await store.select(JobFilter(), limit=0) == []

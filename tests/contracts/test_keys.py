@@ -22,9 +22,12 @@ async def test_a_key_is_reserved_sent_and_done(store: Store) -> None:
     """The whole way: while it runs others are told so, and then they are told the answer."""
     await join(store)
     lease = await take_key(store)
-    assert await reserve(store, a_key()) == InProgress()
+    assert await reserve(store, a_key(), node="n2") == InProgress()
     assert await store.mark_sent("local", a_key(), lease)
-    assert await reserve(store, a_key()) == InProgress()
+    assert await store.mark_sent("local", a_key(), lease), (
+        "a second try at the provider is sent like the first"
+    )
+    assert await reserve(store, a_key(), node="n2") == InProgress()
     assert await store.finish("local", a_key(), lease, status=201, body=b"\x00answer\xff")
 
     assert await reserve(store, a_key()) == Replay(201, b"\x00answer\xff")
@@ -44,9 +47,12 @@ async def test_another_body_is_a_mismatch_in_every_state(store: Store) -> None:
 @on_each_store
 async def test_of_a_hundred_at_once_one_runs(store: Store, home: Home) -> None:
     """At two processes; the others hear that it is in progress."""
-    await join(store)
+    nodes = [f"n{number}" for number in range(100)]
+    await join(store, *nodes)
     stores = [store, await home.open()]
-    verdicts = await asyncio.gather(*(reserve(stores[number % 2], a_key()) for number in range(100)))
+    verdicts = await asyncio.gather(
+        *(reserve(stores[number % 2], a_key(), node=node) for number, node in enumerate(nodes))
+    )
 
     assert sum(isinstance(verdict, Run) for verdict in verdicts) == 1
     assert sum(verdict == InProgress() for verdict in verdicts) == 99
@@ -54,6 +60,7 @@ async def test_of_a_hundred_at_once_one_runs(store: Store, home: Home) -> None:
 
 @on_each_store
 async def test_a_key_is_one_tenants_and_one_endpoints(store: Store) -> None:
+    """Everybody numbers requests from 1; nobody may get another's answer."""
     await join(store)
     await take_key(store)
 
@@ -91,11 +98,30 @@ async def test_a_finished_key_can_neither_be_freed_nor_sent_nor_finished_again(s
 
 @on_each_store
 async def test_an_empty_answer_is_an_answer(store: Store) -> None:
+    """204 has no body; it must not be taken for a key that is not done yet."""
     await join(store)
     lease = await take_key(store)
     await store.finish("local", a_key(), lease, status=204, body=b"")
 
     assert await reserve(store, a_key()) == Replay(204, b"")
+
+
+@pytest.mark.parametrize(("sent", "unknown"), [(False, Unknown.REFUSE), (True, Unknown.RERUN)])
+@on_each_store
+async def test_a_node_takes_its_own_key_anew(store: Store, sent: bool, unknown: Unknown) -> None:
+    """Callers within a node share the work; one that asks the store again found nobody at it. The old lease ends."""
+    await join(store)
+    old = await take_key(store)
+    if sent:
+        await store.mark_sent("local", a_key(), old)
+
+    verdict = await reserve(store, a_key(), unknown=unknown)
+
+    assert isinstance(verdict, Run)
+    assert verdict.rerun is sent
+    assert verdict.lease > old
+    assert not await store.finish("local", a_key(), old, status=200, body=b"old")
+    assert await store.finish("local", a_key(), verdict.lease, status=200, body=b"new")
 
 
 # ---- When the owner dies ---------------------------------------------------------------------------------------------------
@@ -139,12 +165,13 @@ async def test_a_dead_owners_key_is_taken_over(
 @on_each_store
 async def test_only_one_takes_over(store: Store, home: Home) -> None:
     """Fifty retries waited for the dead one; the first becomes the owner, the rest wait for that one."""
-    await join(store, "dead", "n1", "n2")
+    nodes = [f"n{number}" for number in range(50)]
+    await join(store, "dead", *nodes)
     await take_key(store, node="dead")
     await store.bury_nodes(["dead"], now=NOW)
     stores = [store, await home.open()]
     verdicts: list[Verdict] = await asyncio.gather(
-        *(reserve(stores[n % 2], a_key(), node=f"n{1 + n % 2}", now=NOW) for n in range(50))
+        *(reserve(stores[number % 2], a_key(), node=node) for number, node in enumerate(nodes))
     )
 
     assert sum(isinstance(verdict, Run) for verdict in verdicts) == 1
@@ -162,7 +189,7 @@ async def test_the_old_owner_is_fenced(store: Store) -> None:
     assert not await store.mark_sent("local", a_key(), old)
     assert not await store.finish("local", a_key(), old, status=200, body=b"old")
     assert not await store.free("local", a_key(), old)
-    assert await reserve(store, a_key(), node="new") == InProgress()
+    assert await reserve(store, a_key(), node="third") == InProgress()
     assert await store.finish("local", a_key(), new, status=200, body=b"new")
     assert await reserve(store, a_key()) == Replay(200, b"new")
 
@@ -181,6 +208,7 @@ async def test_a_key_purged_and_taken_anew_does_not_let_the_old_owner_in(store: 
 
 @on_each_store
 async def test_nobody_writes_about_a_key_that_is_not_there(store: Store) -> None:
+    """It was purged meanwhile: the late owner is told, and makes nothing new."""
     assert not await store.mark_sent("local", a_key(), 1)
     assert not await store.finish("local", a_key(), 1, status=200, body=b"")
     assert not await store.free("local", a_key(), 1)
@@ -197,7 +225,7 @@ async def test_an_expired_key_runs_anew_also_while_its_owner_lives(store: Store)
 
     assert isinstance(again, Run)
     assert not await store.finish("local", a_key(), verdict.lease, status=200, body=b"old")
-    assert await reserve(store, a_key(body=b"other"), now=NOW + 49) == InProgress()
+    assert await reserve(store, a_key(body=b"other"), node="n2", now=NOW + 49) == InProgress()
 
 
 @on_each_store

@@ -63,6 +63,7 @@ async def test_a_unique_key_is_one_records(store: Store) -> None:
 
 @on_each_store
 async def test_a_unique_key_within_one_list_is_one_records_too(store: Store) -> None:
+    """The list's own records count as others do."""
     with pytest.raises(RecordExists):
         await store.put_records(
             "local", [a_record("a", unique_key="u"), a_record("b", unique_key="u")], now=NOW
@@ -104,6 +105,7 @@ async def test_records_are_one_tenants_and_one_collections(store: Store) -> None
 
 @on_each_store
 async def test_a_deleted_record_is_gone_with_its_unique_key(store: Store) -> None:
+    """A bookmark that was removed can be made again."""
     await store.put_records("local", [a_record("a", unique_key="u")], now=NOW)
 
     assert await store.delete_record("local", "pages", "a")
@@ -173,6 +175,7 @@ async def test_a_piece_of_text_is_found_whatever_its_case(
 
 @on_each_store
 async def test_searching_pages_too(store: Store) -> None:
+    """The next page of a search goes on where the first ended, with the same words."""
     await store.put_records(
         "local",
         [a_record(f"r{number}", text=f"{'even' if number % 2 == 0 else 'odd'}") for number in range(9)],
@@ -186,6 +189,7 @@ async def test_searching_pages_too(store: Store) -> None:
 
 @on_each_store
 async def test_nothing_written_is_nothing(store: Store) -> None:
+    """Empty lists and empty collections are no errors."""
     await store.put_records("local", [], now=NOW)
 
     assert await store.list_records("local", "pages", limit=9) == []

@@ -88,6 +88,7 @@ async def test_completed_is_never_seen_without_the_result(store: Store, home: Ho
 
 @on_each_store
 async def test_a_skipped_job_tells_why(store: Store) -> None:
+    """People ask why nothing came of it; it is a reason, not an error."""
     await end(store, await running(store, "j"), Skipped("nothing new"))
     job = await found(store, "j")
 
@@ -141,6 +142,7 @@ async def test_deferrals_are_counted_and_not_told(store: Store) -> None:
 
 @on_each_store
 async def test_an_exhausted_job_is_a_dead_letter_with_its_reason(store: Store) -> None:
+    """And it knows when it may come back by itself."""
     await exhausted(store, "j")
     job = await found(store, "j")
 
@@ -286,6 +288,7 @@ async def test_two_settlements_of_one_call_may_collide_with_each_other(store: St
 
 @on_each_store
 async def test_settling_nothing_answers_nothing(store: Store) -> None:
+    """A tick of the worker in which nothing ended."""
     assert await store.settle([], now=NOW) == []
 
 
@@ -308,6 +311,7 @@ async def test_a_thousand_settlements_in_one_call(store: Store) -> None:
 
 @on_each_store
 async def test_records_of_a_settlement_are_the_jobs_tenants(store: Store) -> None:
+    """A worker serves all tenants; what it writes belongs to the job's."""
     claim = await running(store, "j", tenant="acme")
     await end(store, claim, Completed(b"1", records=(a_record("r", job_id="j"),)))
 
@@ -380,6 +384,7 @@ async def test_a_step_is_kept_over_attempts(store: Store) -> None:
 
 @on_each_store
 async def test_steps_are_one_jobs(store: Store) -> None:
+    """Two runs of the same task use the same names for their steps."""
     a, b = await running(store, "a"), await running(store, "b")
     await store.save_step("a", a.lease, name="s", result=b"a", now=NOW)
     await store.save_step("b", b.lease, name="s", result=b"b", now=NOW)
@@ -389,6 +394,7 @@ async def test_steps_are_one_jobs(store: Store) -> None:
 
 @on_each_store
 async def test_progress_is_seen_while_the_job_runs(store: Store) -> None:
+    """Whoever looks sees the last word, also when that is nothing."""
     claim = await running(store, "j")
 
     assert await store.save_progress("j", claim.lease, progress=b'{"done":3}')

@@ -214,6 +214,7 @@ async def test_one_process_rescues_the_jobs_of_another(store: Store, home: Home)
 
 @on_each_store
 async def test_both_write_at_once_and_nothing_is_lost(store: Store, home: Home) -> None:
+    """Two writers on one database take turns; nobody's answer is a lie."""
     other = await home.open()
     names = [f"j{number}" for number in range(200)]
     await asyncio.gather(

@@ -84,6 +84,7 @@ async def test_a_node_that_leaves_without_settling_loses_its_jobs(store: Store) 
 
 @on_each_store
 async def test_the_lost_come_in_bites(store: Store) -> None:
+    """A machine with thousands of jobs died: the rescuer takes them a few at a time, and gets them all."""
     for number in range(5):
         await running(store, f"j{number}", node="dead")
     await store.bury_nodes(["dead"], now=NOW)
@@ -172,6 +173,7 @@ async def test_every_way_of_waiting_expires(store: Store) -> None:
 
 @on_each_store
 async def test_what_expired_is_told_with_what_people_need(store: Store) -> None:
+    """Events and logs are made from this alone."""
     claim = await running(store, "j", tenant="acme", task="translate", model="m", expires_at=NOW + 100)
     await end(store, claim, TRANSIENT)
     (buried,) = await store.expire(now=NOW + 100, limit=9)
@@ -193,6 +195,7 @@ async def test_a_running_job_does_not_expire(store: Store) -> None:
 
 @on_each_store
 async def test_the_longest_expired_go_first_in_bites(store: Store) -> None:
+    """Upkeep never holds the writer for long, and nobody is left out for ever."""
     jobs = [a_job(f"j{number}", expires_at=NOW + 10 - number) for number in range(5)]
     await store.accept(jobs, now=NOW)
 
@@ -203,6 +206,7 @@ async def test_the_longest_expired_go_first_in_bites(store: Store) -> None:
 
 @on_each_store
 async def test_an_expired_job_frees_its_dedup_key_and_does_not_come_back(store: Store) -> None:
+    """Its time is over: the same work may be asked for again, with a new time."""
     await store.accept([a_job("a", dedup_key="page", expires_at=NOW + 1)], now=NOW)
     await store.expire(now=NOW + 1, limit=9)
 
@@ -268,6 +272,7 @@ async def test_only_the_exhausted_are_revived(store: Store) -> None:
 
 @on_each_store
 async def test_the_revivable_come_longest_cooled_first_in_bites(store: Store) -> None:
+    """After an outage thousands come back: not all at once."""
     for number in range(4):
         await exhausted(store, f"j{number}", model="m", now=NOW + 10 * (4 - number))
 
@@ -277,6 +282,7 @@ async def test_the_revivable_come_longest_cooled_first_in_bites(store: Store) ->
 
 @on_each_store
 async def test_a_revived_job_stands_in_line_by_its_lane_and_priority(store: Store) -> None:
+    """A revival is no way to get ahead of those who came meanwhile."""
     await exhausted(store, "low", model="m", priority=9)
     await exhausted(store, "person", model="m", priority=9, lane=Lane.INTERACTIVE)
     now = NOW + HOUR
@@ -340,6 +346,7 @@ async def test_the_finished_are_deleted_with_all_they_had_and_the_live_stay(stor
 
 @on_each_store
 async def test_the_oldest_are_pruned_first_in_bites(store: Store) -> None:
+    """Retention goes by age, and never holds the writer for long."""
     for number in range(5):
         await end(store, await running(store, f"j{number}"), Completed(b"1"), now=NOW + 5 - number)
     bites = [await store.prune(before=EVER, limit=2) for _ in range(2)]
@@ -397,6 +404,7 @@ async def test_a_live_job_survives_everything_upkeep_does(store: Store, home: Ho
 
 @on_each_store
 async def test_expired_keys_are_purged_in_bites_and_others_stay(store: Store) -> None:
+    """A key's promise ends with its time, not before."""
     await join(store)
     for number in range(5):
         await reserve(store, a_key(f"old-{number}", expires_at=NOW + 10))
@@ -424,3 +432,12 @@ async def test_a_bite_of_nothing_or_one_is_a_bite(store: Store, limit: int) -> N
     assert len(await store.expire(now=NOW, limit=limit)) == limit
     assert len(await store.revivable(now=EVER, limit=limit)) == limit
     assert await store.prune(before=EVER, limit=limit) == limit
+
+
+@on_each_store
+async def test_a_job_that_is_cooled_is_not_offered_for_revival_before_its_time(store: Store) -> None:
+    """Jobs of a model that takes no calls must not stand in the way of those behind them."""
+    await exhausted(store, "j")
+    assert await store.cool(["j", "nobody"], until=NOW + 2 * HOUR) == 1
+    assert await store.revivable(now=NOW + 1.9 * HOUR, limit=10) == []
+    assert [job_id for job_id, _ in await store.revivable(now=NOW + 2 * HOUR, limit=10)] == ["j"]

@@ -88,7 +88,9 @@ def a_settlement(**fields: Any) -> Settlement:
 
 
 def an_entry(outcome: str, **fields: Any) -> Entry:
-    return Entry(**{"outcome": outcome, "at": NOW, "attempt": 1, "started_at": 990.0, **fields})
+    return Entry(
+        **{"outcome": outcome, "at": NOW, "attempt": 1, "generation": 1, "started_at": 990.0, **fields}
+    )
 
 
 def back(wait_s: float, **fields: Any) -> Settlement:
@@ -233,12 +235,13 @@ THE_TABLE: list[tuple[str, dict[str, Any], Outcome, Settlement]] = [
         "exhausted is said before expired: it is what somebody has to look into",
         {"attempts": 5, "expires_at": NOW - 1},
         TRANSIENT,
-        dead(
-            Reason.EXHAUSTED,
-            attempts=5,
-            revive_at=NOW + 3600.0,
-            **told("transient", "transient 503", attempt=5),
-        ),
+        dead(Reason.EXHAUSTED, attempts=5, **told("transient", "transient 503", attempt=5)),
+    ),
+    (
+        "who would be out of time by then does not come back",
+        {"attempts": 5, "expires_at": NOW + 3600.0},
+        TRANSIENT,
+        dead(Reason.EXHAUSTED, attempts=5, **told("transient", "transient 503", attempt=5)),
     ),
     (
         "a job of one attempt has none to lose",
@@ -550,8 +553,10 @@ def test_only_the_exhausted_come_back_by_themselves(
     """Poison and wrong requests must wait for a person, and nobody comes back a fourth time."""
     written = settle(claim, outcome, rules=RULES, now=now, chance=chance)
     comes_back = written.reason == Reason.EXHAUSTED and claim.revivable and claim.revivals < MOST_REVIVALS
+    in_time = now + RULES.revive_after_s < claim.expires_at
 
-    expected = now + RULES.revive_after_s if comes_back and written.state is JobState.DEAD_LETTER else None
+    dead = written.state is JobState.DEAD_LETTER
+    expected = now + RULES.revive_after_s if comes_back and in_time and dead else None
     assert written.revive_at == expected
 
 

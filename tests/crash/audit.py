@@ -17,6 +17,7 @@ from headgate.core.record import Record
 from headgate.gateway import Gateway
 
 PAGE = 1000
+LEAVING_S = 30.0
 
 
 @dataclass
@@ -77,22 +78,24 @@ def submit(site: Site, inputs: Sequence[Mapping[str, Any]]) -> list[str]:
 
 def wait_for_all(site: Site, *, within_s: float) -> float:
     """Until no job waits or runs; the time when that was seen."""
-    deadline = time.monotonic() + within_s
-    assert all_ended(site, unless=lambda: time.monotonic() > deadline), f"jobs are stuck after {within_s:g} s"
+    all_ended(site, unless=lambda: False, within_s=within_s)
     return time.monotonic()
 
 
-def all_ended(site: Site, *, unless: Callable[[], bool]) -> bool:
+def all_ended(site: Site, *, unless: Callable[[], bool], within_s: float) -> bool:
     """Wait until no job waits or runs: True. False as soon as `unless` is true."""
+    deadline = time.monotonic() + within_s
 
     async def wait() -> bool:
-        async with headgate.open(site.settings(), env={}) as gateway:
+        # The looker itself must not hang either, not even on its way out.
+        async with asyncio.timeout(within_s + LEAVING_S), headgate.open(site.settings(), env={}) as gateway:
             while True:
                 counts = await gateway.jobs.count()
                 if not counts[JobState.PENDING] and not counts[JobState.RUNNING]:
                     return True
                 if unless():
                     return False
+                assert time.monotonic() < deadline, f"jobs are stuck after {within_s:g} s: {counts}"
                 await asyncio.sleep(0.05)
 
     return asyncio.run(wait())

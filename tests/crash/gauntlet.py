@@ -14,8 +14,8 @@ from crash.ledger import Ledger
 from crash.tasks import Worker
 
 import headgate
-from headgate.core.idempotency import Unknown
-from headgate.core.job import KeyClaim, NewJob
+from headgate.core.idempotency import KeyClaim, Unknown
+from headgate.core.job import NewJob
 from headgate.gateway import Gateway
 from headgate.runner.upkeep import Upkeep
 
@@ -24,7 +24,7 @@ VERBS: Final = (
     *("reserve", "mark_sent", "finish_key", "free_key"),
     *("expire", "replay", "discard", "cancel", "prune", "purge_keys"),
     *("claim", "promote", "save_step", "save_progress", "settle"),
-    *("bury_nodes", "revive", "renew", "leave"),
+    *("bury_nodes", "cool", "revive", "renew", "leave"),
 )
 """Every verb that commits, in the order in which a run first gets there."""
 LEASE_S: Final = 1.0
@@ -142,6 +142,7 @@ class Run:
         """An exhausted job comes back after its cool-down, which is short here."""
         failing = await self._submit("failing", fails=True, max_attempts=1)
         await failing.wait(timeout=20)
+        await self._gateway._durable.store.cool([failing.id], until=time.time() + 0.01)
         await asyncio.sleep(0.02)
         await self._upkeep.revive()
         self._done.add(what="revived", ids=[failing.id])

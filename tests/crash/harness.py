@@ -15,6 +15,7 @@ from typing import Any
 from crash import ledger
 
 TESTS = Path(__file__).resolve().parents[1]
+SEARCHED = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
 ROUNDS = int(os.environ.get("HEADGATE_CRASH_ROUNDS", "0"))
 """How many kills `make crash` asks for, over both stores; 0 in an ordinary test run, which does fewer."""
 SEED = int(os.environ.get("HEADGATE_CRASH_SEED", "7"))
@@ -57,7 +58,7 @@ class Nursery:
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": str(TESTS)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), *SEARCHED])},
         )
 
     def ask(self, **asked: Any) -> int:
@@ -132,10 +133,12 @@ class Family:
                 child.wait()
 
 
-def until(what: str, check: Callable[[], bool], *, within_s: float = PATIENCE_S) -> float:
-    """Wait for the truth; the time when it was seen."""
+def until(what: str, check: Callable[[], bool], *children: Child, within_s: float = PATIENCE_S) -> float:
+    """Wait for the truth, which needs these children alive; the time when it was seen."""
     deadline = time.monotonic() + within_s
     while not check():
+        for child in children:
+            assert not child.is_over(), f"{what}: {child.role} {child.pid} ended by itself"
         assert time.monotonic() < deadline, f"not within {within_s:g} s: {what}"
         time.sleep(0.01)
     return time.monotonic()

@@ -25,7 +25,7 @@ STORES = Path(headgate.__file__).parent / "stores"
 COMMITS = re.compile(
     r'\b(?:_?write|transact|copy|_mark|reach)\(\s*\[?"(\w+)"|^VERB\b.* = "(\w+)"', re.MULTILINE
 )
-OFTEN = ("accept", "claim", "settle", "reserve", "cancel")
+OFTEN = ("accept", "claim", "settle")
 """Verbs that a run gets to more than once: they also die at the third time."""
 JOBS: dict[str, Any] = {"lease_s": LEASE_S, "revive_after_s": 0.01}
 ENDS = {
@@ -98,7 +98,7 @@ def test_a_rescuer_that_dies_rescuing_is_followed_by_another(family: Family, sit
     """The write that takes over lost jobs is killed too: they are counted as crashed once per death, and run."""
     jobs = audit.submit(site, [{"run_s": 5.0} for _ in range(5)])
     first = family.worker(**JOBS)
-    until("all run", lambda: len(site.lines("effects")) == len(jobs))
+    until("all run", lambda: len(site.lines("effects")) == len(jobs), first)
     first.kill()
     rescuer = family.worker(failpoint=f"settle.{moment}", **JOBS)
     assert rescuer.wait() == -signal.SIGKILL

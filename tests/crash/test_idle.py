@@ -76,7 +76,8 @@ def _logged(site: Site) -> Site:
 
 def test_an_idle_worker_uses_less_than_a_hundredth_of_a_core(idlers: list[Idler], figure: Figure) -> None:
     """It is woken when there is work; looking by itself is only for what nobody rang for."""
-    until("all are up", lambda: all(idler.site.lines("up") for idler in idlers))
+    workers = [idler.worker for idler in idlers]
+    until("all are up", lambda: all(idler.site.lines("up") for idler in idlers), *workers)
     before = [(idler.cpu_s(), idler.statements()) for idler in idlers]
     # Nothing can be waited for: that nothing happens is what is measured.
     time.sleep(LOOK_S)

@@ -5,7 +5,7 @@ from functools import partial
 
 from conftest import Figure
 from crash import audit
-from crash.harness import Child, Family, Site
+from crash.harness import PATIENCE_S, Child, Family, Site
 
 from headgate.core.job import JobState, Reason
 from headgate.core.job_rules import POISON_AFTER
@@ -41,7 +41,7 @@ def _work_to_the_end(family: Family, site: Site) -> int:
     """A supervisor: whenever the worker dies, the next one starts. How often it died."""
     for deaths in range(2 * POISON_AFTER):
         worker = family.worker()
-        if audit.all_ended(site, unless=partial(Child.is_over, worker)):
+        if audit.all_ended(site, unless=partial(Child.is_over, worker), within_s=PATIENCE_S):
             return deaths
         assert worker.wait() == -signal.SIGKILL
     raise AssertionError("the killer was never found out")

@@ -80,11 +80,9 @@ def _until_busy(site: Site, producer: Child, worker: Child, *, since: float) -> 
     """Both have done something since then."""
 
     def is_busy() -> bool:
-        assert not producer.is_over(), site.log_of(producer)
-        assert not worker.is_over(), site.log_of(worker)
         return all(
             any(line["at"] > since and line["pid"] == child.pid for line in site.lines(name))
             for child, name in ((producer, "promised"), (worker, "effects"))
         )
 
-    return until("both are at work", is_busy, within_s=30)
+    return until("both are at work", is_busy, producer, worker, within_s=30)

@@ -39,7 +39,7 @@ class Mayhem:
         victim = self._chance.choice(self._alive)
         busy = self._chance.random() < 0.75
         if busy:
-            until(f"{victim.role} {victim.pid} does something", lambda: self._is_busy(victim))
+            until("it does something", lambda: self._is_busy(victim), victim)
         # The one place that sleeps: the moment must fall anywhere, also amid a start.
         time.sleep(self._chance.random() * (0.3 if busy else 0.1))
         self.killed.append((victim.pid, victim.kill()))
@@ -52,7 +52,7 @@ class Mayhem:
     def settle_down(self) -> None:
         """No more jobs; the workers are left alone."""
         producer = self._alive.pop(0)
-        until("the producer is promised something", lambda: self._is_busy(producer))
+        until("it is promised something", lambda: self._is_busy(producer), producer)
         producer.kill()
 
 

@@ -26,7 +26,7 @@ def _running(family: Family, site: Site, jobs: int, run_s: float, **rules: Any) 
     """So many jobs in flight, and the worker that has them all."""
     ids = audit.submit(site, [{"run_s": run_s}] * jobs)
     worker = family.worker(**rules)
-    until("all run", lambda: len(site.lines(EFFECTS)) == jobs)
+    until("all run", lambda: len(site.lines(EFFECTS)) == jobs, worker)
     return ids, worker
 
 
@@ -95,7 +95,7 @@ def test_a_worker_that_was_paused_past_its_lease_writes_nothing_and_goes_on_as_a
     second.send(signal.SIGTERM)
     assert second.wait() == 0
     paused.send(signal.SIGCONT)
-    until("it hears that it was dead", lambda: "was declared dead" in site.log_of(paused))
+    until("it hears that it was dead", lambda: "was declared dead" in site.log_of(paused), paused)
     (later,) = audit.submit(site, [{"run_s": 0.0}])
     audit.wait_for_all(site, within_s=SHORT_LEASE_S + 5)
 

@@ -49,7 +49,7 @@ async def _one_at_a_time(stages: JobStages) -> JobStage:
 
 
 async def _all_done(stage: JobStage) -> None:
-    while (await stage.gateway.jobs.count())["pending"] + stage.gateway.durable.running:
+    while (await stage.gateway.jobs.count(tenant=None))["pending"] + stage.gateway.durable.running:
         await stage.world.clock.sleep(1)
 
 

@@ -24,7 +24,7 @@ async def naps(ctx: Context, seconds: float) -> None:
 
 
 async def _stored(stage: Any) -> int:
-    return sum((await stage.gateway.jobs.count()).values())
+    return sum((await stage.gateway.jobs.count(tenant=None)).values())
 
 
 # ---- What is refused ------------------------------------------------------------------------------------------
@@ -405,9 +405,9 @@ async def test_running_jobs_take_no_room(stages: JobStages) -> None:
         for _ in range(5):
             await stage.submit(naps, 100.0)
         await asyncio.sleep(2)
-        if (await stage.gateway.jobs.count())["pending"] == 5:
+        if (await stage.gateway.jobs.count(tenant=None))["pending"] == 5:
             break
-    assert (await stage.gateway.jobs.count())["running"] == 5
+    assert (await stage.gateway.jobs.count(tenant=None))["running"] == 5
     with pytest.raises(BacklogFull):
         await stage.submit(naps, 1.0)
 

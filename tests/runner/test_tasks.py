@@ -109,7 +109,7 @@ async def test_an_input_that_does_not_fit_is_refused_with_its_path_and_nothing_i
     with pytest.raises(InvalidRequest, match=where) as caught:
         await stage.submit(task, given)
     assert caught.value.param == "input"
-    assert sum((await stage.gateway.jobs.count()).values()) == 0
+    assert sum((await stage.gateway.jobs.count(tenant=None)).values()) == 0
 
 
 @on_job_stages
@@ -131,7 +131,7 @@ async def test_an_unknown_task_is_refused_with_the_one_that_was_meant(stages: Jo
     assert caught.value.param == "task"
     with pytest.raises(UnknownTask, match="known: chat, embeddings, named"):
         await stage.submit("z" * 90, {})
-    assert sum((await stage.gateway.jobs.count()).values()) == 0
+    assert sum((await stage.gateway.jobs.count(tenant=None)).values()) == 0
 
 
 @pytest.mark.parametrize("name", ["", 5, None, "a\nb", "x" * 300])
@@ -326,7 +326,7 @@ async def test_a_job_of_an_unknown_model_is_refused_at_submit(stages: JobStages)
             await stage.submit("of-anything", **asked)
     with pytest.raises(InvalidRequest):
         await stage.submit("of-anything", model="x" * 300)
-    assert sum((await stage.gateway.jobs.count()).values()) == 0
+    assert sum((await stage.gateway.jobs.count(tenant=None)).values()) == 0
 
 
 @on_job_stages

@@ -146,6 +146,18 @@ async def test_a_throttled_model_makes_its_jobs_wait_together_and_costs_no_attem
 
 
 @on_job_stages
+async def test_the_jobs_of_a_paused_model_are_not_even_claimed(stages: JobStages) -> None:
+    """They would take the places and the leases of jobs that can run."""
+    script = [{"status": 429, "retry_after_s": 100}]
+    stage = await stages.open({"latency_s": 1.0, "slots": 4, "script": script}, tasks=TASKS)
+    handles = await _submit(stage, asks, 20)
+    await asyncio.sleep(50)
+    assert stage.gateway.durable.running <= 1, "the one that waited at the gate when the pause began"
+    await _ends(handles)
+    assert stage.provider.calls == 21
+
+
+@on_job_stages
 async def test_a_throttle_without_a_hint_costs_no_attempt_either(stages: JobStages) -> None:
     script = ["throttled"] * 6
     stage = await stages.open({"latency_s": 1.0, "slots": 2, "script": script}, tasks=TASKS)

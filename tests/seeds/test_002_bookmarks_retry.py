@@ -1,4 +1,4 @@
-"""The bookmarks design's retry rules. Keys, queue, dead letters and alerts come with the job store and the app."""
+"""The bookmarks design's retry rules. Its keys, queue and dead letters are in `test_002_bookmarks_jobs`."""
 
 import random
 

@@ -2,13 +2,14 @@
 
 import asyncio
 from collections import Counter
+from typing import Any
 
 import pytest
 from stores.postgres_stage import LEASE_S, NOW, Wire, a_job, after, opened, reached
 
 from headgate.core.errors import StoreUnavailable
-from headgate.core.idempotency import Unknown
-from headgate.core.job import Accepted, JobState, KeyClaim, Settled
+from headgate.core.idempotency import InProgress, KeyClaim, Run, Unknown
+from headgate.core.job import Accepted, JobState, Settled
 from headgate.core.job_rules import Completed, Crashed, Deferred
 from headgate.core.ports.claims import Want
 from headgate.core.record import RecordWrite
@@ -102,24 +103,30 @@ def test_what_was_claimed_before_the_trouble_is_handed_out(postgres_url: str) ->
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("outcome", [Completed(b'"done"'), Deferred(0.0, "drain"), Crashed()], ids=str)
-@pytest.mark.parametrize("whole", [False, True])
+RECORD = RecordWrite(collection="pages", id="r", body=b"1")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "at"),
+    [
+        (Completed(b'"done"'), b"job-to-settle"),
+        (Deferred(0.0, "drain"), b"job-to-settle"),
+        (Crashed(), b"job-to-settle"),
+        (Completed(b'"done"', records=(RECORD,)), b"COMMIT;"),
+    ],
+    ids=["completed", "deferred", "crashed", "with a record"],
+)
 def test_a_settlement_whose_answer_was_lost_is_known_again(
-    postgres_url: str, outcome: Completed | Deferred | Crashed, *, whole: bool
+    postgres_url: str, outcome: Completed | Deferred | Crashed, at: bytes
 ) -> None:
     """The worker says the same again; it must not take its own success for somebody else's claim."""
-    record = RecordWrite(collection="pages", id="r", body=b"1")
-    if whole and not isinstance(outcome, Completed):
-        pytest.skip("only what completes brings records")
-    if whole:
-        outcome = Completed(b'"done"', records=(record,))
 
     async def main() -> None:
         async with Wire(postgres_url) as wire, opened(f"{wire.url}?listen=off") as store:
             await store.accept([a_job(id="job-to-settle")], now=NOW)
             (claim,) = await store.claim([Want("m", 9)], node="n", suspects=0, now=NOW)
             settlement = after(claim, outcome)
-            wire.deafen(b"COMMIT;" if whole else b"job-to-settle")
+            wire.deafen(at)
             with pytest.raises(StoreUnavailable):
                 await store.settle([settlement], now=NOW)
             assert await store.settle([settlement], now=NOW) == [Settled.APPLIED]
@@ -138,6 +145,24 @@ def test_an_accept_whose_answer_was_lost_finds_its_job_by_its_key(postgres_url: 
             with pytest.raises(StoreUnavailable):
                 await store.accept([a_job(id="first", key=key)], now=NOW)
             assert await store.accept([a_job(key=key)], now=NOW) == [Accepted("first", created=False)]
+
+    asyncio.run(main())
+
+
+def test_a_reservation_whose_answer_was_lost_can_be_made_again(postgres_url: str) -> None:
+    """The node lives, so nobody else takes the key from it; and it does not know that it has it."""
+
+    async def main() -> None:
+        key = KeyClaim(endpoint="chat", key="the-lost-key", request_hash=b"h", expires_at=NOW + 60)
+        asked: dict[str, Any] = {"node": "n", "unknown": Unknown.RERUN, "now": NOW}
+        async with Wire(postgres_url) as wire, opened(f"{wire.url}?listen=off") as store:
+            wire.deafen(b"the-lost-key")
+            with pytest.raises(StoreUnavailable):
+                await store.reserve("local", key, **asked)
+            verdict = await store.reserve("local", key, **asked)
+            assert isinstance(verdict, Run)
+            assert await store.reserve("local", key, **{**asked, "node": "other"}) == InProgress()
+            assert await store.finish("local", key, verdict.lease, status=200, body=b"1")
 
     asyncio.run(main())
 

@@ -8,10 +8,13 @@ from typing import Any
 import asyncpg  # type: ignore[import-untyped]
 import postgres
 import pytest
-from stores.postgres_stage import NOW, a_job, after, opened
+from stores.postgres_stage import NOW, a_job, after, new_id, opened
 
+from headgate.core.job import JobState
 from headgate.core.ports.claims import Want
 from headgate.core.ports.jobs import JobFilter
+from headgate.dispatch.clock import SystemClock
+from headgate.stores.postgres import PostgresStore
 from headgate.stores.postgres.base import SQL
 from headgate.stores.postgres.columns import back_row, columns, final_row
 from headgate.stores.postgres.times import DatabaseTime
@@ -140,22 +143,27 @@ def test_settlements_go_by_the_primary_key(filled_url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "which", [JobFilter(), JobFilter(tenant="tenant7"), JobFilter(since=NOW, until=NOW + 1e6)], ids=repr
+    ("which", "indexes"),
+    [
+        (JobFilter(), ("jobs_pkey", "finished_jobs_pkey")),
+        (JobFilter(tenant="tenant7"), ("jobs_pkey", "finished_jobs_pkey")),
+        (JobFilter(since=NOW, until=NOW + 1e6), ("jobs_pkey", "finished_jobs_pkey")),
+        (JobFilter(state=JobState.PENDING), ("jobs_pkey",)),
+        (JobFilter(state=JobState.RUNNING), ("jobs_owned",)),
+        (JobFilter(state=JobState.COMPLETED), ("finished_jobs_pkey",)),
+        (JobFilter(state=JobState.DEAD_LETTER), ("finished_jobs_rare",)),
+        (JobFilter(state=JobState.CANCELLED, tenant="tenant7"), ("finished_jobs_rare",)),
+    ],
+    ids=str,
 )
-def test_a_page_reads_no_more_than_it_shows(filled_url: str, which: JobFilter) -> None:
-    """Newest first, from both tables: each by its primary key."""
+def test_a_page_reads_no_more_than_it_shows(
+    filled_url: str, which: JobFilter, indexes: tuple[str, ...]
+) -> None:
+    """Newest first, from both tables: each by its own index, no sorting of a whole history."""
+    store = PostgresStore(filled_url, clock=SystemClock(), new_id=new_id)
+    statement, arguments = store._page(which, 50, "old-000040000")
 
-    async def page() -> list[Any]:
-        async with opened(filled_url) as store:
-            arguments: list[Any] = [None, 50]
-            filters = store._filters(which, arguments)
-            live = SQL.list_live.format(filters=filters.format(at="created_at"))
-            finished = SQL.list_finished.format(filters=filters.format(at="finished_at"))
-            return [await _plan(filled_url, half, *arguments) for half in (live, finished)]
-
-    live, finished = asyncio.run(page())
-    assert "jobs_pkey" in _indexes(live)
-    assert "finished_jobs_pkey" in _indexes(finished)
+    check(filled_url, statement, tuple(arguments), *indexes)
 
 
 def test_a_plan_made_for_an_empty_queue_does_not_outlive_a_flood(postgres_url: str) -> None:

@@ -110,11 +110,30 @@ def test_an_empty_file_is_a_new_database(tmp_path: Path) -> None:
 
 
 def test_a_folder_in_its_place_is_named(tmp_path: Path) -> None:
+    """A slip in the settings: the message must lead to it."""
     path = tmp_path / "jobs.db"
     path.mkdir()
 
     with pytest.raises(HeadgateError, match=r"jobs\.db"):
         opened(path)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_another_programs_database_is_refused_and_left_alone(tmp_path: Path, version: int) -> None:
+    """It has a table called jobs, and we are not to write into it; nor to tell people of SQL."""
+    path = tmp_path / "jobs.db"
+    connection = apsw.Connection(str(path))
+    connection.execute("create table jobs (title text); insert into jobs values ('baker')")
+    connection.pragma("user_version", version)
+    connection.close()
+
+    with pytest.raises(SettingsError, match=r"jobs\.db is another program's"):
+        opened(path)
+
+    connection = apsw.Connection(str(path))
+    assert connection.execute("select name from sqlite_master").fetchall() == [("jobs",)]
+    assert connection.execute("select * from jobs").fetchall() == [("baker",)]
+    connection.close()
 
 
 def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:

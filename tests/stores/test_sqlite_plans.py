@@ -16,8 +16,9 @@ from headgate.stores.sqlite.jobs import _INDEXES, _STATES
 
 STATEMENTS = {
     # ---- claiming
-    "claim": "SEARCH jobs USING COVERING INDEX jobs_ready (model=? AND tenant=?)",
-    "claim_suspects": "SCAN jobs USING COVERING INDEX jobs_suspect",
+    "line": "SEARCH jobs USING INDEX jobs_ready (model=? AND tenant=?)",
+    "suspects_line": "SCAN jobs USING INDEX jobs_suspect",
+    "take": "SEARCH jobs USING INTEGER PRIMARY KEY (rowid=?)",
     "next_tenant": "SEARCH jobs USING COVERING INDEX jobs_ready (model=? AND tenant>?)",
     "first_model": "SCAN jobs USING COVERING INDEX jobs_ready",
     "next_model": "SEARCH jobs USING COVERING INDEX jobs_ready (model>?)",
@@ -89,7 +90,7 @@ def test_a_statement_goes_by_its_index(database: apsw.Connection, name: str, exp
 
 @pytest.mark.parametrize(
     "name",
-    ["claim", "claim_suspects", "promote", "expire", "revivable", "prune_jobs", "next_tenant", "next_model"],
+    ["line", "suspects_line", "promote", "expire", "revivable", "prune_jobs", "next_tenant", "next_model"],
 )
 def test_whoever_is_next_is_found_without_sorting(database: apsw.Connection, name: str) -> None:
     """The index has the order already; to sort a backlog of a million for one job would be a claim per second."""

@@ -110,7 +110,7 @@ def _entry(entry: Attempt) -> Text:
     words = [one_line(entry.outcome)]
     if entry.attempt:
         words.append(f"attempt {entry.attempt}")
-    if entry.generation > 1:
+    if entry.generation is not None and entry.generation > 1:
         words.append(f"generation {entry.generation}")
     if entry.started_at is not None:
         words.append(f"{max(0.0, (entry.at - entry.started_at).total_seconds()):.1f} s")

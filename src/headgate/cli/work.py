@@ -116,7 +116,7 @@ async def _any_live(gateway: Gateway) -> bool:
         if await gateway.durable.store.select(JobFilter(state=state), limit=1):
             return True
     # Between the two looks a job may have gone from one to the other. One look at both settles it; it costs more.
-    counts = await gateway.jobs.count()
+    counts = await gateway.jobs.count(tenant=None)
     return bool(counts[JobState.RUNNING] + counts[JobState.PENDING])
 
 

@@ -218,6 +218,9 @@ class CheckBroken(HeadgateError):
 class CallFailed(HeadgateError):
     """A provider's failure, classified. `failure` says what it was, `attempts` how many calls were made."""
 
+    upstream: str | None = None
+    """Whose failure it was, where one can be named."""
+
     def __init__(self, message: str, *, failure: Failure, attempts: int = 0) -> None:
         super().__init__(message)
         self.failure = failure

@@ -5,6 +5,8 @@ reserved → sent → done. A failed outcome frees it; a finished one is told ag
 """
 
 import enum
+import hashlib
+import hmac
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -121,6 +123,20 @@ def decide(
         return InProgress()
     sent = row.state is KeyState.SENT
     return InProgress(unknown=True) if sent and unknown is Unknown.REFUSE else Run(lease, rerun=sent)
+
+
+class KeyClaim(msgspec.Struct, frozen=True, kw_only=True):
+    """An idempotency key on its way into the store, with the keyed fingerprint of what was asked under it."""
+
+    endpoint: str
+    key: str
+    request_hash: bytes
+    expires_at: float
+
+
+def key_claim(key: str, body: bytes, *, secret: bytes, endpoint: str, expires_at: float) -> KeyClaim:
+    fingerprint = hmac.digest(secret, body, hashlib.sha256)
+    return KeyClaim(endpoint=endpoint, key=check_key(key), request_hash=fingerprint, expires_at=expires_at)
 
 
 def check_key(key: object) -> str:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from headgate.core.idempotency import KeyClaim
 from headgate.core.messages import Lane
 from headgate.core.record import RecordWrite
 
@@ -48,8 +49,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     outcome: str
     at: float
-    attempt: int = 0
-    generation: int = 1
+    attempt: int | None = None
+    generation: int | None = None
     started_at: float | None = None
     kind: str | None = None
     """The failure's class."""
@@ -66,8 +67,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
     outcome: str
     at: datetime
-    attempt: int = 0
-    generation: int = 1
+    attempt: int | None = None
+    generation: int | None = None
     started_at: datetime | None = None
     kind: str | None = None
     message: str = ""
@@ -129,15 +130,6 @@ def as_dead_letter(job: Job) -> DeadLetter:
         error_message=job.error,
         retryable=job.reason != Reason.PERMANENT,
     )
-
-
-class KeyClaim(msgspec.Struct, frozen=True, kw_only=True):
-    """An idempotency key that comes with a submission: taken in the same transaction, or found taken."""
-
-    endpoint: str
-    key: str
-    request_hash: bytes
-    expires_at: float
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):

@@ -226,7 +226,9 @@ def _bury(
     revive_after_s: float | None = None,
 ) -> Settlement:
     kind, message = _told(outcome)
-    comes_back = revive_after_s is not None and claim.revivable and claim.revivals < MOST_REVIVALS
+    revive_at = None if revive_after_s is None else now + revive_after_s
+    if not claim.revivable or claim.revivals >= MOST_REVIVALS or (revive_at or 0.0) >= claim.expires_at:
+        revive_at = None
     return Settlement(
         id=claim.id,
         lease=claim.lease,
@@ -237,7 +239,7 @@ def _bury(
         run_at=claim.run_at,
         due=due(claim.run_at, claim.priority, claim.lane),
         finished_at=now,
-        revive_at=now + (revive_after_s or 0.0) if comes_back else None,
+        revive_at=revive_at,
         reason=str(reason),
         error=message,
         error_class=kind,

@@ -1,5 +1,6 @@
 """One call on its way: what it needs from a gate, and what it has been through so far."""
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -7,6 +8,8 @@ from headgate.core.embeddings import EmbeddingRequest, embedding_tokens
 from headgate.core.errors import HeadgateError
 from headgate.core.messages import Lane, Request, reserve_tokens
 from headgate.core.retry import RetryPolicy
+
+Announce = Callable[[], Awaitable[None]]
 
 AnyRequest: TypeAlias = Request | EmbeddingRequest
 """What a call may carry. Only the work it does knows which."""
@@ -25,6 +28,7 @@ class Call:
     """The envelope of one or more requests that travel together. One deadline over everything."""
 
     __slots__ = (
+        "announce",
         "attempts",
         "deadline",
         "finished",
@@ -64,6 +68,8 @@ class Call:
         self.tokens = tokens
         self.policy = policy
         """Overrides the model's own policy; a job's calls are single attempts."""
+        self.announce: Announce | None = None
+        """Called once, before anything is sent; what it raises is the caller's to hear, not the upstream's fault."""
         self.goes_back = False
         """A job's call: preempted, it does not come back to the gate by itself, its job does."""
         self.repeats = False

@@ -168,6 +168,7 @@ class Dispatcher:
         try:
             if call.repeats:
                 paid = self._pay(upstream)
+            await self._announce(call)
             while True:
                 number += 1
                 try:
@@ -198,6 +199,11 @@ class Dispatcher:
             upstream.budget.give_back(paid)
             if not keep:
                 upstream.gate.leave(ticket)
+
+    async def _announce(self, call: Call) -> None:
+        announce, call.announce = call.announce, None
+        if announce is not None:
+            await announce()
 
     def _pay(self, upstream: Upstream) -> float:
         """A job's later attempt is a retry to the upstream, whoever owns it."""

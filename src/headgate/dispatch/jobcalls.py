@@ -68,13 +68,14 @@ def _batch_places(upstream: Upstream) -> int:
 class _JobLlm:
     """One run's way to its model."""
 
-    __slots__ = ("_claim", "_deadline", "_new_id", "_requests")
+    __slots__ = ("_claim", "_deadline", "_new_id", "_requests", "upstream")
 
     def __init__(self, requests: Requests, claim: Claim, deadline: float, new_id: Callable[[], str]) -> None:
         self._requests = requests
         self._claim = claim
         self._deadline = deadline
         self._new_id = new_id
+        self.upstream: str | None = None
 
     async def complete(
         self,
@@ -93,7 +94,9 @@ class _JobLlm:
             tenant=self._claim.tenant,
         )
         check_request(request)
-        return await self._requests.complete(request, self._call(request), check)
+        reply = await self._requests.complete(request, self._call(request), check)
+        self.upstream = reply.upstream
+        return reply
 
     async def embed(
         self,
@@ -111,7 +114,9 @@ class _JobLlm:
             tenant=self._claim.tenant,
         )
         check_embedding(request)
-        return await self._requests.embed(request, self._call(request))
+        reply = await self._requests.embed(request, self._call(request))
+        self.upstream = reply.upstream
+        return reply
 
     def _age_s(self) -> float:
         return self._requests.dispatcher.clock.utc().timestamp() - self._claim.run_at

@@ -6,8 +6,6 @@ runs the call again, or is refused: the operator decides (`idempotency.unknown`)
 """
 
 import asyncio
-import hashlib
-import hmac
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, assert_never
@@ -18,18 +16,18 @@ from headgate.core.errors import DeadlineExceeded, KeyInProgress, KeyMismatch, S
 from headgate.core.idempotency import (
     IdempotencyRules,
     InProgress,
+    KeyClaim,
     Mismatch,
     Replay,
     Run,
     SameJob,
     Verdict,
-    check_key,
+    key_claim,
 )
-from headgate.core.job import KeyClaim
 from headgate.core.messages import Reply
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.keys import Keys
-from headgate.dispatch.work import Announce
+from headgate.dispatch.call import Announce
 
 logger = logging.getLogger("headgate")
 ASK_AGAIN_S: Final = 0.25
@@ -46,19 +44,22 @@ class _Shared:
 
     __slots__ = ("claim", "sharers", "task")
 
-    def __init__(self, claim: KeyClaim, task: "asyncio.Task[Reply]") -> None:
+    def __init__(self, claim: KeyClaim, task: "asyncio.Task[Reply | None]") -> None:
         self.claim = claim
         self.task = task
         self.sharers = 0
 
-    async def wait(self) -> Reply:
+    async def wait(self) -> Reply | None:
+        """The answer; None when there is none to share, and the caller had better ask anew."""
         self.sharers += 1
         try:
-            return await asyncio.shield(self.task)
+            await asyncio.wait({self.task})
         finally:
             self.sharers -= 1
             if not self.sharers:
                 self.task.cancel()
+        # Cancelled by others who have all left meanwhile: that is not our end.
+        return None if self.task.cancelled() else self.task.result()
 
 
 class Once:
@@ -70,6 +71,7 @@ class Once:
         self._node = node
         self._clock = clock
         self._running: dict[Place, _Shared] = {}
+        """Whatever this node holds in the store stands here; a key that does not is nobody's any more."""
 
     async def reply(
         self, tenant: str, endpoint: str, key: str, body: bytes, ask: Ask, *, deadline: float
@@ -78,78 +80,88 @@ class Once:
         claim = self._claim(endpoint, key, body)
         place = (tenant, endpoint, key)
         while True:
-            if (shared := self._running.get(place)) is not None:
-                if shared.claim.request_hash != claim.request_hash:
-                    raise KeyMismatch(key)
-                if (reply := await self._share(shared, deadline)) is not None:
-                    return reply
-                continue
-            verdict = await self._keys.reserve(
-                tenant, claim, node=self._node(), unknown=self._rules.unknown, now=self._now()
-            )
-            if isinstance(verdict, Run):
-                return await self._lead(place, claim, verdict, ask)
-            if (reply := self._known(key, verdict)) is not None:
+            shared = self._running.get(place)
+            if shared is None:
+                reply = await self._lead(place, claim, ask, deadline).wait()
+            elif shared.claim.request_hash != claim.request_hash:
+                raise KeyMismatch(key)
+            else:
+                reply = await self._share(shared, deadline)
+            if reply is not None:
                 return reply
-            if self._clock.now() + ASK_AGAIN_S >= deadline:
-                raise _still_running(key)
-            await self._clock.sleep(ASK_AGAIN_S)
 
-    async def _lead(self, place: Place, claim: KeyClaim, run: Run, ask: Ask) -> Reply:
-        if run.rerun:
-            logger.warning("idempotency key %r runs again: its process died after sending", claim.key[:100])
-        task = asyncio.get_running_loop().create_task(self._work(place[0], claim, run.lease, ask))
+    def _lead(self, place: Place, claim: KeyClaim, ask: Ask, deadline: float) -> _Shared:
+        """Known here before the store is asked, so that nothing this node holds is ever forgotten."""
+        task = asyncio.get_running_loop().create_task(self._work(place[0], claim, ask, deadline))
         shared = self._running[place] = _Shared(claim, task)
         # Gone from the table before anybody hears how it ended: who comes then asks the store.
         task.add_done_callback(lambda _task: self._running.pop(place, None))
-        return await shared.wait()
+        return shared
 
     async def _share(self, shared: _Shared, deadline: float) -> Reply | None:
         """The call's answer; None when it ran out of its own time and this caller has some left."""
         try:
             async with asyncio.timeout_at(deadline):
-                return msgspec.structs.replace(await shared.wait(), replayed=True)
-        except DeadlineExceeded:
+                reply = await shared.wait()
+        except (DeadlineExceeded, KeyInProgress):
             if self._clock.now() >= deadline:
                 raise
             return None
         except TimeoutError:
             raise _still_running(shared.claim.key) from None
+        return None if reply is None else msgspec.structs.replace(reply, replayed=True)
 
-    async def _work(self, tenant: str, claim: KeyClaim, lease: int, ask: Ask) -> Reply:
-        announced = False
+    async def _work(self, tenant: str, claim: KeyClaim, ask: Ask, deadline: float) -> Reply | None:
+        while True:
+            verdict = await self._reserve(tenant, claim)
+            if isinstance(verdict, Run):
+                return await self._run(tenant, claim, verdict, ask)
+            if (reply := self._known(claim.key, verdict)) is not None:
+                return reply
+            if self._clock.now() + ASK_AGAIN_S >= deadline:
+                raise _still_running(claim.key)
+            await self._clock.sleep(ASK_AGAIN_S)
+
+    async def _run(self, tenant: str, claim: KeyClaim, run: Run, ask: Ask) -> Reply:
+        if run.rerun:
+            logger.warning("idempotency key %r runs again: its process died after sending", claim.key[:100])
 
         async def announce() -> None:
             """Written before the first byte goes out: after a crash, `reserved` proves that none did."""
-            nonlocal announced
-            if not announced and not await self._keys.mark_sent(tenant, claim, lease):
+            if not await self._keys.mark_sent(tenant, claim, run.lease):
                 raise _still_running(claim.key)
-            announced = True
 
         try:
             reply = await ask(announce)
         except BaseException:
-            await self._free(tenant, claim, lease)
+            await self._free(tenant, claim, run.lease)
             raise
-        return await self._finish(tenant, claim, lease, reply)
+        return await self._finish(tenant, claim, run.lease, reply)
 
     async def _finish(self, tenant: str, claim: KeyClaim, lease: int, reply: Reply) -> Reply:
+        """Store the answer. Whatever comes between, the caller gets one: the recorded one if there is any."""
         body = _encode(reply)
         for rest_s in (*KEEP_TRYING_S, None):
             try:
-                if await self._keys.finish(tenant, claim, lease, status=200, body=body):
-                    return reply
-                # We were thought dead, and somebody else has done it: their answer is the recorded one.
-                verdict = await self._keys.reserve(
-                    tenant, claim, node=self._node(), unknown=self._rules.unknown, now=self._now()
-                )
-                return self._known(claim.key, verdict) or reply
+                while not await self._keys.finish(tenant, claim, lease, status=200, body=body):
+                    # We were thought dead, and somebody else took the key over.
+                    verdict = await self._reserve(tenant, claim)
+                    if not isinstance(verdict, Run):
+                        return self._known(claim.key, verdict) or reply
+                    lease = verdict.lease
             except StoreUnavailable:
                 if rest_s is None:
                     logger.exception("the answer under idempotency key %r is not stored", claim.key[:100])
                     break
                 await self._clock.sleep(rest_s)
+            else:
+                break
         return reply
+
+    async def _reserve(self, tenant: str, claim: KeyClaim) -> Verdict:
+        return await self._keys.reserve(
+            tenant, claim, node=self._node(), unknown=self._rules.unknown, now=self._now()
+        )
 
     async def _free(self, tenant: str, claim: KeyClaim, lease: int) -> None:
         try:
@@ -176,12 +188,8 @@ class Once:
                 assert_never(verdict)
 
     def _claim(self, endpoint: str, key: str, body: bytes) -> KeyClaim:
-        return KeyClaim(
-            endpoint=endpoint,
-            key=check_key(key),
-            request_hash=hmac.digest(self._keys.secret, body, hashlib.sha256),
-            expires_at=self._now() + self._rules.retention_s,
-        )
+        expires_at = self._now() + self._rules.retention_s
+        return key_claim(key, body, secret=self._keys.secret, endpoint=endpoint, expires_at=expires_at)
 
     def _now(self) -> float:
         return self._clock.utc().timestamp()

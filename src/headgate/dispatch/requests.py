@@ -11,7 +11,7 @@ from headgate.core.messages import Answer, Reply, Request, Usage, estimate_usage
 from headgate.core.retry import RetryPolicy
 from headgate.dispatch.call import AnyRequest, Call
 from headgate.dispatch.dispatcher import Dispatcher, Served
-from headgate.dispatch.work import Announce, Announced, Check, Complete, Embed, Work
+from headgate.dispatch.work import Check, Complete, Embed, Work
 
 T = TypeVar("T")
 
@@ -77,17 +77,9 @@ class Requests:
                 await self._clock.sleep(refusal.retry_after_s)
 
     async def complete(
-        self,
-        request: Request,
-        call: Call,
-        check: Check | None = None,
-        *,
-        insist: bool = False,
-        announce: Announce | None = None,
+        self, request: Request, call: Call, check: Check | None = None, *, insist: bool = False
     ) -> Reply:
-        work: Work[Answer] = Complete(request, check, self._first_token_s(request))
-        if announce is not None:
-            work = Announced(work, announce)
+        work = Complete(request, check, self._first_token_s(request))
         served = await self._serve(request, call, work, insist=insist)
         reply = self.reply(request, call, served.result, served.upstream.name)
         self.answered(request, call, reply)

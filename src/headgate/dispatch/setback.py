@@ -40,6 +40,8 @@ def from_failure(failed: Failed, *, upstream: str, attempts: int, why: str, expi
     failure = failed.failure
     error = _error(failure, upstream, attempts, why, expired=expired)
     error.__cause__ = failed.cause
+    if isinstance(error, CallFailed):
+        error.upstream = upstream
     moves_on = failure.kind not in {FailureKind.REJECTED, FailureKind.BROKEN}
     return Setback(error, moves_on=moves_on, reason=str(failure.kind))
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -18,9 +18,6 @@ T = TypeVar("T")
 
 Check = Callable[[Answer], object]
 """Raises ValueError (or returns False) when an answer is not usable; the answer is then generated anew."""
-
-Announce = Callable[[], Awaitable[None]]
-"""Called before a provider is."""
 
 
 class Work(Protocol[T]):
@@ -102,23 +99,6 @@ def flaw_of(answer: Answer, check: Check | None) -> str | None:
         verdict.close()
         raise CheckBroken("the check is async; a check must answer at once")
     return "the check returned False" if verdict is False else None
-
-
-class Announced(Generic[T]):
-    """Work that says so before it goes out."""
-
-    __slots__ = ("_announce", "_work", "flaw", "stays_open", "usage")
-
-    def __init__(self, work: Work[T], announce: Announce) -> None:
-        self._work = work
-        self._announce = announce
-        self.stays_open = work.stays_open
-        self.flaw = work.flaw
-        self.usage = work.usage
-
-    async def call(self, provider: Provider) -> T:
-        await self._announce()
-        return await self._work.call(provider)
 
 
 class CompleteMany:

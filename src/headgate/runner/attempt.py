@@ -134,7 +134,8 @@ def _read_value(value: object, context: Context) -> Outcome:
         return Skipped(value.reason, tuple(context.saved))
     if isinstance(value, Reject | RetryLater):
         raise value
-    return Completed(encode(value, what="the result"), records=tuple(context.saved))
+    result = encode(value, what="the result")
+    return Completed(result, context.llm.upstream, records=tuple(context.saved))
 
 
 def read_stop(attempt: Attempt) -> Outcome | None:

@@ -5,16 +5,18 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from headgate.core.errors import StoreUnavailable
 from headgate.core.job import Claim
 from headgate.core.ports.calls import Llm
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.store import Store
 from headgate.core.record import RecordWrite
 from headgate.runner.outcomes import ClaimLost
-from headgate.runner.payloads import encode
+from headgate.runner.payloads import encode, record
 
 T = TypeVar("T")
 PROGRESS_EVERY_S: Final = 0.5
+STORE_RESTS_S: Final = (0.2, 1.0, 3.0, 5.0)
 
 
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,14 +65,28 @@ class Context:
         stored = steps.get(name)
         if stored is None:
             stored = encode(await run(), what=f"the result of step {name!r}")
-            kept = await self._store.save_step(
-                self._claim.id, self._claim.lease, name=name, result=stored, now=self.now()
-            )
-            if not kept:
-                raise ClaimLost(self._claim.id)
+            value: T = msgspec.json.decode(stored, type=type)
+            await self._save_step(name, stored)
             steps[name] = stored
-        value: T = msgspec.json.decode(stored, type=type)
+        else:
+            value = msgspec.json.decode(stored, type=type)
         return value
+
+    async def _save_step(self, name: str, result: bytes) -> None:
+        """It is paid for: a database that restarts just now does not make it be paid for again."""
+        for rest_s in (*STORE_RESTS_S, None):
+            try:
+                kept = await self._store.save_step(
+                    self._claim.id, self._claim.lease, name=name, result=result, now=self.now()
+                )
+            except StoreUnavailable:
+                if rest_s is None:
+                    raise
+                await self._clock.sleep(rest_s)
+            else:
+                break
+        if not kept:
+            raise ClaimLost(self._claim.id)
 
     async def _known_steps(self) -> dict[str, bytes]:
         if self._steps is not None:
@@ -92,7 +108,11 @@ class Context:
         self._told_at = now
         told = {"done": done, "total": total, "note": note}
         progress = encode({name: value for name, value in told.items() if value is not None}, what="progress")
-        if not await self._store.save_progress(self._claim.id, self._claim.lease, progress=progress):
+        try:
+            kept = await self._store.save_progress(self._claim.id, self._claim.lease, progress=progress)
+        except StoreUnavailable:
+            return  # Nobody can look just now anyway.
+        if not kept:
             raise ClaimLost(self._claim.id)
 
     def save(
@@ -105,16 +125,8 @@ class Context:
         text: str | None = None,
     ) -> None:
         """Write a record together with the job's end: both or neither."""
-        self.saved.append(
-            RecordWrite(
-                collection=collection,
-                id=record_id,
-                body=encode(body, what="a record's body"),
-                unique_key=unique_key,
-                text=text,
-                job_id=self._claim.id,
-            )
-        )
+        write = record(collection, record_id, body, unique_key=unique_key, text=text, job_id=self._claim.id)
+        self.saved.append(write)
 
     def now(self) -> float:
         """Epoch seconds."""

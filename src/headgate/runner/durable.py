@@ -56,6 +56,7 @@ class Durable:
         )
         self._upkeep = Upkeep(
             store,
+            self.node,
             self._settling,
             calls,
             rules=rules,
@@ -74,7 +75,7 @@ class Durable:
         self._opened = False
 
     async def start(self) -> None:
-        """Open the store and be a node of it. Calling it again costs nothing."""
+        """Open the store; enough to submit and to look. Calling it again costs nothing."""
         if self.started and not self._closed:
             return
         async with self._starting:
@@ -84,13 +85,19 @@ class Durable:
                 await self.store.open()
                 self._opened = True
                 self.store.on_health(self._tell_health)
-            if not self.node.id:
-                await self.node.start()
             self.started = True
+
+    async def join(self) -> None:
+        """Be a node of the store, as whoever holds jobs or keys must."""
+        await self.start()
+        async with self._starting:
+            if not self.node.joined:
+                await self.node.start()
 
     async def work(self) -> None:
         """Run jobs in this process, and do the upkeep."""
-        await self.start()
+        self.tasks.load_entry_points()
+        await self.join()
         if self._worker is None:
             self._worker = Worker(
                 self.store,

@@ -10,15 +10,15 @@ import msgspec
 
 from headgate.core import events
 from headgate.core.errors import InvalidRequest, JobFailed, StateConflict, UnknownJob
-from headgate.core.idempotency import check_key
-from headgate.core.job import Accepted, Job, JobState, KeyClaim, NewJob
+from headgate.core.idempotency import KeyClaim, key_claim
+from headgate.core.job import Accepted, Job, JobState, NewJob
 from headgate.core.messages import check_text
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.jobs import JobFilter
 from headgate.core.record import RecordWrite
 from headgate.runner.durable import Durable
 from headgate.runner.payloads import fingerprinted
-from headgate.runner.submission import ENDPOINT, MOST_AT_ONCE, Submission, key_claim
+from headgate.runner.submission import ENDPOINT, MOST_AT_ONCE, Submission
 from headgate.runner.tasks import Task
 
 MOST_LISTED: Final = 1000
@@ -199,14 +199,14 @@ class Jobs:
             self._durable.stop_here(job_id)
         return answer.state
 
-    async def count(self, *, tenant: str | None = None) -> Mapping[str, int]:
-        """How many jobs are in each state."""
+    async def count(self, *, tenant: str | None = "local") -> Mapping[str, int]:
+        """How many jobs are in each state; None counts everybody's."""
         await self._durable.start()
         return await self._durable.store.count(tenant=tenant)
 
     def _key(self, key: str, body: bytes, now: float) -> KeyClaim:
         return key_claim(
-            check_key(key),
+            key,
             body,
             secret=self._durable.store.secret,
             endpoint=ENDPOINT,

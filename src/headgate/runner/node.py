@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import fcntl
 import logging
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -38,6 +39,11 @@ class Node:
         self._home = ""
         self._lock: int | None = None
         self._renewing: asyncio.Task[None] | None = None
+        self._renewed_at = -math.inf
+
+    @property
+    def joined(self) -> bool:
+        return self._renewing is not None
 
     async def start(self) -> None:
         """Bury the dead of this machine, join, and keep renewing."""
@@ -69,6 +75,7 @@ class Node:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(self._folder / f"{self.id}{LOCK_SUFFIX}")
         await self._store.join(self.id, home=self._home, now=self.now(), lease_s=self._lease_s)
+        self._renewed_at = self._clock.now()
 
     async def _bury_neighbours(self) -> None:
         """A node of this folder whose lock is free is dead, whatever its lease says."""
@@ -90,8 +97,14 @@ class Node:
                 # Who stops renewing is dead to everybody else: whatever this was, it is tried again, loudly.
                 logger.exception("the lease of node %s could not be renewed", self.id)
 
+    async def stay_alive(self) -> None:
+        """Before judging others: a process that stood still is late itself, and must not bury itself for it."""
+        if self._clock.now() - self._renewed_at > self._lease_s / 2:
+            await self._renew_once()
+
     async def _renew_once(self) -> None:
         renewal = await self._store.renew(self.id, now=self.now(), lease_s=self._lease_s)
+        self._renewed_at = self._clock.now()
         if not renewal.alive:
             logger.error(
                 "node %s was declared dead: it was not heard of for %g s. What it ran goes to others.",

@@ -17,6 +17,7 @@ from headgate.core.job import Claim
 from headgate.core.job_rules import Deferred, Failed, Outcome
 from headgate.core.ports.clock import Clock
 
+LEAST_WAIT_S = 0.1
 HELD_S = 30.0
 """How long a job waits before it looks whether the operator has mended an upstream."""
 
@@ -42,7 +43,8 @@ class RetryLater(Exception):
 
     def __init__(self, seconds: float, reason: str = "asked to wait") -> None:
         super().__init__(reason)
-        self.seconds = max(0.0, float(seconds))
+        # A job that comes back at once, for ever, would be a storm of its own. NaN is no time at all.
+        self.seconds = max(LEAST_WAIT_S, float(seconds)) if seconds == seconds else LEAST_WAIT_S  # noqa: PLR0124
         self.reason = str(reason)
 
 
@@ -68,8 +70,8 @@ def _read_own(error: HeadgateError, claim: Claim) -> Outcome:
     if wait_s is not None:
         return Deferred(wait_s, str(error))
     match error:
-        case CallFailed(failure=failure):
-            return Failed(failure)
+        case CallFailed(failure=failure, upstream=upstream):
+            return Failed(failure, upstream)
         case DeadlineExceeded():
             failure = Failure(kind=FailureKind.TRANSIENT, message=str(error), code="timeout", timed_out=True)
             return Failed(failure)

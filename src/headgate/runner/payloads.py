@@ -1,12 +1,16 @@
-"""JSON in and out of the store, bounded."""
+"""JSON on its way into the store, bounded: inputs, results, records."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from headgate.core.errors import InvalidRequest, PayloadTooLarge
+from headgate.core.messages import check_text
+from headgate.core.record import RecordWrite
 
 MOST_BYTES: Final = 4 * 1024 * 1024
+LONGEST_UNIQUE_KEY_CHARS: Final = 4096
 _encoder = msgspec.json.Encoder()
 _ordered = msgspec.json.Encoder(order="deterministic")
 
@@ -33,3 +37,25 @@ def _json(encoder: msgspec.json.Encoder, value: Any, what: str) -> bytes:
         return encoder.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise InvalidRequest(f"{what} must be JSON: {error}", param="input") from error
+
+
+def record(
+    collection: str,
+    record_id: str,
+    body: Mapping[str, Any],
+    *,
+    unique_key: str | None = None,
+    text: str | None = None,
+    job_id: str | None = None,
+) -> RecordWrite:
+    """A record to hand to `jobs.submit(records=[…])`, written together with the job."""
+    check_text("collection", collection)
+    check_text("id", record_id)
+    if unique_key is not None and not 0 < len(unique_key) <= LONGEST_UNIQUE_KEY_CHARS:
+        raise InvalidRequest(
+            f"unique_key must have 1–{LONGEST_UNIQUE_KEY_CHARS} characters", param="unique_key"
+        )
+    encoded = encode(body, what="a record's body")
+    return RecordWrite(
+        collection=collection, id=record_id, body=encoded, unique_key=unique_key, text=text, job_id=job_id
+    )

@@ -3,34 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from headgate.core.errors import InvalidRequest
-from headgate.core.messages import check_text
 from headgate.core.ports.clock import Clock
-from headgate.core.record import Record, RecordWrite
+from headgate.core.record import Record
 from headgate.runner.durable import Durable
 from headgate.runner.jobs import check_limit
-from headgate.runner.payloads import encode
-
-LONGEST_UNIQUE_KEY_CHARS = 4096
-
-
-def record(
-    collection: str,
-    record_id: str,
-    body: Mapping[str, Any],
-    *,
-    unique_key: str | None = None,
-    text: str | None = None,
-) -> RecordWrite:
-    """A record to hand to `jobs.submit(records=[…])`, written together with the job."""
-    check_text("collection", collection)
-    check_text("id", record_id)
-    if unique_key is not None and not 0 < len(unique_key) <= LONGEST_UNIQUE_KEY_CHARS:
-        raise InvalidRequest(
-            f"unique_key must have 1–{LONGEST_UNIQUE_KEY_CHARS} characters", param="unique_key"
-        )
-    encoded = encode(body, what="a record's body")
-    return RecordWrite(collection=collection, id=record_id, body=encoded, unique_key=unique_key, text=text)
+from headgate.runner.payloads import record
 
 
 class Records:

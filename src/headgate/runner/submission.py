@@ -1,7 +1,5 @@
 """From what a caller submits to a job that can be stored: every mistake is found here, before anything is."""
 
-import hashlib
-import hmac
 import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -10,7 +8,8 @@ from typing import Any, Final
 import msgspec
 
 from headgate.core.errors import InvalidRequest
-from headgate.core.job import KeyClaim, NewJob
+from headgate.core.idempotency import KeyClaim
+from headgate.core.job import NewJob
 from headgate.core.job_rules import JobRules
 from headgate.core.messages import check_text, read_lane
 from headgate.core.record import RecordWrite
@@ -25,8 +24,11 @@ FIFO_STEP_S: Final = 1e-6
 """Jobs of one submission stand in line in their order: each is due this much after the one before."""
 
 
-class Submission(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What may be said about a job when it is submitted. Everything but the task has a default."""
+class Submission(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What may be said about a job when it is submitted. Everything but the task has a default.
+
+    Defaults are left out of its JSON, so that fingerprints survive a version that adds a field.
+    """
 
     task: str
     input: Any = None
@@ -114,12 +116,6 @@ class Intake:
         default = (task.retry or self._rules.retry).max_attempts
         most = default if asked.max_attempts is None else asked.max_attempts
         return _whole("max_attempts", most, least=1, most=100)
-
-
-def key_claim(key: str, body: bytes, *, secret: bytes, endpoint: str, expires_at: float) -> KeyClaim:
-    """An idempotency key with its keyed fingerprint of what was asked."""
-    fingerprint = hmac.digest(secret, body, hashlib.sha256)
-    return KeyClaim(endpoint=endpoint, key=key, request_hash=fingerprint, expires_at=expires_at)
 
 
 def _joined(record: RecordWrite, job_id: str) -> RecordWrite:

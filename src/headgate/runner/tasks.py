@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import logging
 import math
 import typing
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -17,6 +18,7 @@ from headgate.core.retry import RetryPolicy
 from headgate.core.spelling import did_you_mean
 from headgate.runner.context import Context
 
+logger = logging.getLogger("headgate")
 ENTRY_POINTS: Final = "headgate.tasks"
 
 I = TypeVar("I")  # noqa: E741 - the input
@@ -119,6 +121,7 @@ class TaskTable:
 
     def __init__(self, tasks: Iterable[Task[Any, Any]] = ()) -> None:
         self._tasks: dict[str, Task[Any, Any]] = {}
+        self._entry_points_loaded = False
         for each in tasks:
             self.add(each)
 
@@ -133,11 +136,14 @@ class TaskTable:
         return self._tasks.get(name)
 
     def find(self, name: str) -> Task[Any, Any]:
+        if name not in self._tasks:
+            self.load_entry_points()
         found = self._tasks.get(name)
         if found is None:
             hint = did_you_mean(name, list(self._tasks)) or ";"
             raise UnknownTask(
-                f"no task is called {name[:100]!r}{hint} known: {', '.join(sorted(self._tasks))}"
+                f"no task is called {name[:100]!r}{hint} known: {', '.join(sorted(self._tasks))}. Hand it to"
+                " headgate.open(tasks=[…]), or name its module under jobs.tasks in the settings."
             )
         return found
 
@@ -151,8 +157,8 @@ class TaskTable:
             module = importlib.import_module(module_name)
         except ImportError as error:
             raise SettingsError(f"jobs.tasks: {path!r} cannot be imported: {error}") from error
-        found = [getattr(module, attribute, None)] if attribute else _tasks_in(module)
-        if not found:
+        found = [getattr(module, attribute)] if hasattr(module, attribute) else _tasks_in(module)
+        if not found or (attribute and not hasattr(module, attribute)):
             raise SettingsError(
                 f"jobs.tasks: {path!r} has no task; decorate a function with @headgate.task(…)"
             )
@@ -160,9 +166,16 @@ class TaskTable:
             self.add(typing.cast("Task[Any, Any]", each))
 
     def load_entry_points(self) -> None:
-        """Installed packages bring tasks under the entry point group `headgate.tasks`."""
+        """Installed packages bring tasks under the entry point group `headgate.tasks`; once, when first needed."""
+        if self._entry_points_loaded:
+            return
+        self._entry_points_loaded = True
         for entry_point in metadata.entry_points(group=ENTRY_POINTS):
-            self.load(entry_point.value)
+            try:
+                self.load(entry_point.value)
+            except Exception:
+                # Somebody else's package: it must not take everybody down with it.
+                logger.exception("the tasks of entry point %s cannot be loaded", entry_point)
 
 
 def _tasks_in(module: ModuleType) -> list[Task[Any, Any]]:

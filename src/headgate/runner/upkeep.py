@@ -15,11 +15,14 @@ from headgate.core.ports.calls import Calls
 from headgate.core.ports.clock import Chance, Clock
 from headgate.core.ports.store import Store
 from headgate.core.ports.upkeep import Buried
+from headgate.runner.node import Node
 from headgate.runner.settling import Emit, Settling, log_dead_letter
 
 logger = logging.getLogger("headgate")
 BITE: Final = 500
 DAY_S: Final = 86_400.0
+COOL_AGAIN_S: Final = 60.0
+"""How long to wait before looking again whether an exhausted job's model takes calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class Upkeep:
     def __init__(
         self,
         store: Store,
+        node: Node,
         settling: Settling,
         calls: Calls,
         *,
@@ -49,6 +53,7 @@ class Upkeep:
         ended: Callable[[str], None],
     ) -> None:
         self._store = store
+        self._node = node
         self._settling = settling
         self._calls = calls
         self._rules = rules
@@ -57,7 +62,7 @@ class Upkeep:
         self._emit = emit
         self._ended = ended
         self._tasks: list[asyncio.Task[None]] = []
-        # Whoever is first rescues the jobs of a dead node; asking twice per lease keeps "stuck" below lease + 5 s.
+        # Whoever is first rescues the jobs of a dead node; asking this often keeps "stuck" below lease + 5 s.
         # A new process has just found out which of its neighbours are dead, so it asks at once.
         rescue_s = min(2.0, rules.lease_s / 3)
         self.duties = (
@@ -105,6 +110,7 @@ class Upkeep:
 
     async def rescue(self) -> int:
         """Jobs whose node is gone go back to waiting, as a crash; the third makes a job poison."""
+        await self._node.stay_alive()
         await self._store.bury_nodes(None, now=self._now())
         lost = await self._store.lost(limit=BITE)
         if lost:
@@ -125,14 +131,17 @@ class Upkeep:
 
     async def revive(self) -> int:
         """Exhausted jobs come back after their cool-down, once their model can take calls again."""
-        found = await self._store.revivable(now=self._now(), limit=BITE)
+        now = self._now()
+        found = await self._store.revivable(now=now, limit=BITE)
         able = [job_id for job_id, model in found if not model or self._calls.places(model) > 0]
+        unable = sorted({job_id for job_id, _ in found}.difference(able))
+        if unable:
+            # Out of the way of those behind them, whose models may work.
+            await self._store.cool(unable, until=now + COOL_AGAIN_S)
         if able:
-            revived = await self._store.revive(
-                able, now=self._now(), expires_after_s=self._rules.expires_after_s
-            )
+            revived = await self._store.revive(able, now=now, expires_after_s=self._rules.expires_after_s)
             logger.info("%d exhausted job(s) get another chance", revived)
-        return 0
+        return len(found)
 
     async def prune(self) -> int:
         before = self._now() - self._rules.retention_days * DAY_S

@@ -48,10 +48,15 @@ class Watch:
                 future.set_result(None)
 
     async def aclose(self) -> None:
+        """Nobody will hear of any job here any more, and must not wait for it."""
         if self._looking is not None:
             self._looking.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._looking
+        for waiting in self._waiting.values():
+            for future in waiting:
+                if not future.done():
+                    future.set_exception(StoreUnavailable(f"{self._store.name} is closed"))
 
     async def _look(self) -> None:
         while self._waiting:
@@ -66,6 +71,10 @@ class Watch:
             states = await self._store.states(ids)
         except StoreUnavailable as error:
             logger.debug("cannot look after jobs: %s", error)
+            return
+        except Exception:
+            # Those who wait would wait for ever without the next look.
+            logger.exception("cannot look after jobs")
             return
         for job_id in ids:
             # A job that is gone was pruned: it ended long ago.

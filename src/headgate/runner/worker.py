@@ -98,6 +98,10 @@ class Worker:
             self._stop(attempt, Stop.SHUTDOWN)
         # Those who would not stop are settled over their heads, which takes a moment more.
         await self._wait_for_all(2 * STOP_GRACE_S)
+        # What still insists on a store that is away is left to whoever comes next.
+        for attempt in tuple(self._running.values()):
+            if attempt.task is not None:
+                attempt.task.cancel()
 
     def cancel(self, job_id: str, lease: int | None = None) -> None:
         """Stop a job that runs here; its task may clean up."""
@@ -137,10 +141,11 @@ class Worker:
         wants = self._wants(free - suspects)
         if not wants and not suspects:
             return False
+        seen = self._ready
         claims = await self._claim(wants, suspects)
-        for claim in claims:
-            self._begin(claim)
-        self._note(wants, suspects, claims)
+        self._begin(claims)
+        # If the other claimer has looked since, its news is fresher than ours.
+        self._note(wants, suspects, claims, fresh=self._ready is seen)
         return bool(claims)
 
     def _free(self) -> int:
@@ -194,17 +199,20 @@ class Worker:
                 model[:100],
             )
 
-    def _note(self, wants: list[Want], suspects: int, claims: list[Claim]) -> None:
+    def _note(self, wants: list[Want], suspects: int, claims: list[Claim], *, fresh: bool) -> None:
         """Remember whose turn it was, and which models have no more than was given."""
         got: Counter[str] = Counter()
         for claim in claims:
             if claim.crashes < SUSPECT_AFTER:
                 got[claim.model] += 1
                 self._turn[claim.model] = claim.tenant
+        if not fresh:
+            return
         dry = {want.model for want in wants if not got[want.model]}
+        none_left = bool(suspects) and len(claims) == sum(got.values())
         self._ready = Ready(
             tuple(model for model in self._ready.models if model not in dry),
-            suspects=self._ready.suspects and bool(suspects and len(claims) > sum(got.values())),
+            suspects=self._ready.suspects and not none_left,
             next_at=self._ready.next_at,
         )
 
@@ -237,14 +245,24 @@ class Worker:
 
     # ---- Running --------------------------------------------------------------------------------------
 
-    def _begin(self, claim: Claim) -> None:
+    def _begin(self, claims: list[Claim]) -> None:
+        loop, now = asyncio.get_running_loop(), self._clock.now()
+        begun: list[Attempt] = []
+        for claim in claims:
+            attempt = Attempt(claim, now)
+            self._running[claim.id, claim.lease] = attempt
+            self._by_model[claim.model] += 1
+            self._suspects += claim.crashes >= SUSPECT_AFTER
+            attempt.task = loop.create_task(self._run(attempt), name=claim.id)
+            begun.append(attempt)
+        # After the first step of each: what is over by then needs no timer.
+        loop.call_soon(self._set_timers, begun)
+
+    def _set_timers(self, begun: list[Attempt]) -> None:
         loop = asyncio.get_running_loop()
-        attempt = Attempt(claim, self._clock.now())
-        self._running[claim.id, claim.lease] = attempt
-        self._by_model[claim.model] += 1
-        self._suspects += claim.crashes >= SUSPECT_AFTER
-        attempt.timer = loop.call_later(claim.timeout_s, self._stop, attempt, Stop.TIMEOUT)
-        attempt.task = loop.create_task(self._run(attempt), name=claim.id)
+        for attempt in begun:
+            if not attempt.over and attempt.stopped is None:
+                attempt.timer = loop.call_later(attempt.claim.timeout_s, self._stop, attempt, Stop.TIMEOUT)
 
     async def _run(self, attempt: Attempt) -> None:
         outcome = await self._attempts.run(attempt)
@@ -254,24 +272,25 @@ class Worker:
         # The place is free again; only its memory is not, until the store has answered.
         self._ended_unwritten += 1
         self._bell.set()
-        try:
-            await self._conclude(attempt, outcome)
-        finally:
-            self._ended_unwritten -= 1
+        self._conclude(attempt, outcome, self._written)
 
-    async def _conclude(self, attempt: Attempt, outcome: Outcome | None) -> None:
-        try:
-            if outcome is not None:
-                await self._settling.settle(attempt, outcome)
-        except Exception:
-            # The claim stays ours until the lease runs out without us; then the job is rescued.
-            logger.exception("what came of job %s could not be written down", attempt.claim.id)
-        finally:
-            self._end(attempt)
+    def _conclude(
+        self, attempt: Attempt, outcome: Outcome | None, written: Callable[[Attempt], None]
+    ) -> None:
+        if outcome is None:
+            written(attempt)
+        else:
+            self._settling.put(attempt, outcome, written)
+
+    def _written(self, attempt: Attempt) -> None:
+        self._ended_unwritten -= 1
+        self._end(attempt)
 
     def _stop(self, attempt: Attempt, why: Stop) -> None:
         if attempt.stop(why):
             loop = asyncio.get_running_loop()
+            if attempt.timer is not None:
+                attempt.timer.cancel()
             attempt.timer = loop.call_later(STOP_GRACE_S, self._overrule, attempt)
 
     def _overrule(self, attempt: Attempt) -> None:
@@ -285,7 +304,7 @@ class Worker:
             attempt.claim.id,
             attempt.stopped and attempt.stopped.value,
         )
-        attempt.task = asyncio.get_running_loop().create_task(self._conclude(attempt, read_stop(attempt)))
+        self._conclude(attempt, read_stop(attempt), self._end)
 
     def _end(self, attempt: Attempt) -> None:
         claim = attempt.claim
@@ -301,7 +320,8 @@ class Worker:
             self._stop(attempt, Stop.LOST)
 
     async def _wait_for_all(self, seconds: float) -> None:
-        tasks = [attempt.task for attempt in self._running.values() if attempt.task is not None]
-        if tasks:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait(tasks, timeout=seconds)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self._running:
+                    self._bell.clear()
+                    await self._bell.wait()

@@ -22,7 +22,7 @@ def refuse_newer(found: int, known: int) -> None:
 
 
 class Statements(SimpleNamespace):
-    """Statements as attributes. A name that no file has is an error at import, not at three in the morning."""
+    """Statements as attributes. A name that no file has is told as such."""
 
     def __getattr__(self, name: str) -> str:
         raise AttributeError(f"no SQL statement is called {name!r}")

@@ -11,6 +11,9 @@ from headgate.core.messages import Answer, Message, Reply
 class Llm(Protocol):
     """A task's way to its model. Calls are single attempts per upstream: the job owns the retries."""
 
+    upstream: str | None
+    """Who answered last; the job's history tells."""
+
     async def complete(
         self,
         *,

@@ -2,8 +2,7 @@
 
 from typing import Protocol
 
-from headgate.core.idempotency import Unknown, Verdict
-from headgate.core.job import KeyClaim
+from headgate.core.idempotency import KeyClaim, Unknown, Verdict
 
 
 class Keys(Protocol):
@@ -15,7 +14,10 @@ class Keys(Protocol):
     async def reserve(
         self, tenant: str, claim: KeyClaim, *, node: str, unknown: Unknown, now: float
     ) -> Verdict:
-        """Take the key for this node, or say what is known of it."""
+        """Take the key for this node, or say what is known of it.
+
+        A key that this node holds already is taken anew: whoever still worked on it here would have shared it.
+        """
         ...
 
     async def mark_sent(self, tenant: str, claim: KeyClaim, lease: int) -> bool: ...

@@ -44,6 +44,10 @@ class Upkeep(Protocol):
 
     async def revive(self, job_ids: Sequence[str], *, now: float, expires_after_s: float) -> int: ...
 
+    async def cool(self, job_ids: Sequence[str], *, until: float) -> int:
+        """Exhausted dead letters that cannot be revived yet are not looked at again before this."""
+        ...
+
     async def prune(self, *, before: float, limit: int) -> int:
         """Delete finished jobs (dead letters too) that ended before this, with their steps."""
         ...

@@ -7,18 +7,26 @@ rolls back the whole flush: `Group` then sends the others without that one.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
-from headgate.core.errors import KeyInProgress, KeyMismatch, StoreUnavailable
-from headgate.core.idempotency import InProgress, KeyRow, KeyState, Mismatch, SameJob, Unknown, decide
-from headgate.core.job import Accepted, KeyClaim, NewJob
+from headgate.core.errors import HeadgateError, KeyInProgress, KeyMismatch, StoreUnavailable
+from headgate.core.idempotency import (
+    InProgress,
+    KeyClaim,
+    KeyRow,
+    KeyState,
+    Mismatch,
+    SameJob,
+    Unknown,
+    decide,
+)
+from headgate.core.job import Accepted, NewJob
 from headgate.stores.postgres.base import SQL
 from headgate.stores.postgres.columns import columns, job_row
 from headgate.stores.postgres.database import Connection
+from headgate.stores.postgres.keys import KeyName
 from headgate.stores.postgres.records import Writing, put_records
 
-KeyName: TypeAlias = tuple[str, str, str]
-"""(tenant, endpoint, key)."""
 MOST_LOOKS: Final = 10
 
 
@@ -44,10 +52,14 @@ async def accept_calls(connection: Connection, calls: Sequence[Call], skew_s: fl
     keyed = _first_of_each_key(calls)
     known = await _take_keys(connection, keyed, skew_s)
     sorting = _Sorting(known, skew_s)
-    places = [[sorting.place(job, call.now) for job in call.jobs] for call in calls]
+    places, mistake = sorting.sort_out(calls)
     await _insert(connection, sorting.own, skew_s)
-    await _point_keys(connection, sorting.keys)
+    written = {name: job.id for name, (job, _, _) in keyed.items() if name not in known}
+    await _point_keys(connection, sorting.keys, written)
     await put_records(connection, list(_records(sorting.own, skew_s)))
+    if mistake is not None:
+        # Raised only now: a record of an earlier job that collides was the first mistake.
+        raise mistake
     return [sorting.answers(its_places) for its_places in places]
 
 
@@ -59,21 +71,44 @@ class _Sorting:
         self._skew_s = skew_s
         self._twins: dict[tuple[str, str, str], Place] = {}
         self._told: set[Place] = set()
+        self._hashes: dict[KeyName, bytes] = {}
         self.own: list[Place] = []
         self.keys: dict[KeyName, Place] = {}
 
-    def place(self, job: NewJob, now: float) -> Place:
+    def sort_out(self, calls: Sequence[Call]) -> tuple[list[list[Place]], HeadgateError | None]:
+        """Everybody's places, or the first mistake and nobody who comes after it."""
+        places: list[list[Place]] = []
+        for call in calls:
+            places.append([])
+            for job in call.jobs:
+                try:
+                    places[-1].append(self._place(job, call.now))
+                except (KeyMismatch, KeyInProgress) as mistake:
+                    return places, mistake
+        return places, None
+
+    def answers(self, places: Iterable[Place]) -> list[Accepted]:
+        return [self._answer(place) for place in places]
+
+    def _place(self, job: NewJob, now: float) -> Place:
         if job.key is None:
             return self._place_twin(job, now)
         name = (job.tenant, job.key.endpoint, job.key.key)
         if name in self.keys:
-            return _same(self.keys[name], job.key)
+            return self._same(name, job.key)
         known = self._known.get(name)
         known_id = None if known is None else _job_of(known, job.key, now + self._skew_s)
         if known_id is not None:
             return Place(job, now, known_id, created=False)
+        self._hashes[name] = job.key.request_hash
         place = self.keys[name] = self._place_twin(job, now)
         return place
+
+    def _same(self, name: KeyName, claim: KeyClaim) -> Place:
+        """The key came before in this very flush."""
+        if claim.request_hash != self._hashes[name]:
+            raise KeyMismatch(claim.key)
+        return self.keys[name]
 
     def _place_twin(self, job: NewJob, now: float) -> Place:
         if job.dedup_key is None:
@@ -86,21 +121,11 @@ class _Sorting:
             self.own.append(self._twins[name])
         return self._twins[name]
 
-    def answers(self, places: Iterable[Place]) -> list[Accepted]:
-        return [self._answer(place) for place in places]
-
     def _answer(self, place: Place) -> Accepted:
         """A place that several share was created by the first of them."""
         created = place.created and place not in self._told
         self._told.add(place)
         return Accepted(place.job_id, created=created)
-
-
-def _same(place: Place, claim: KeyClaim) -> Place:
-    first = place.job.key
-    if first is not None and first.key == claim.key and first.request_hash != claim.request_hash:
-        raise KeyMismatch(claim.key)
-    return place
 
 
 def _job_of(row: KeyRow, claim: KeyClaim, now: float) -> str | None:
@@ -187,16 +212,13 @@ async def _find_twins(connection: Connection, places: Sequence[Place]) -> None:
         places[number].created = False
 
 
-async def _point_keys(connection: Connection, keys: Mapping[KeyName, Place]) -> None:
+async def _point_keys(
+    connection: Connection, keys: Mapping[KeyName, Place], written: Mapping[KeyName, str]
+) -> None:
     """A key that came with one job but whose work another does leads to that other."""
-    strays = [(*name, place.job_id) for name, place in keys.items() if _is_stray(name, place)]
+    strays = [(*name, place.job_id) for name, place in keys.items() if written.get(name) != place.job_id]
     if strays:
         await connection.execute(SQL.point_keys, *columns(strays))
-
-
-def _is_stray(name: KeyName, place: Place) -> bool:
-    own = place.job.key is not None and (place.job.tenant, place.job.key.endpoint, place.job.key.key) == name
-    return not (own and place.created)
 
 
 def _records(places: Iterable[Place], skew_s: float) -> Iterable[Writing]:

@@ -18,6 +18,7 @@ from headgate.stores.postgres.troubles import FOREIGN
 logger = logging.getLogger("headgate")
 CHANNEL: Final = "headgate_ready"
 LEAST_GAP_S: Final = 0.05
+NOTIFY_S: Final = 5.0
 FIRST_WAIT_S: Final = 0.5
 LONGEST_WAIT_S: Final = 15.0
 _NOTIFY: Final = f"notify {CHANNEL}"
@@ -32,6 +33,8 @@ class Bell:
         self._listen = listen
         self._connection: Connection | None = None
         self._wanted = False
+        self._told = False
+        """That it cannot listen; once per outage is enough."""
         self._ringing: asyncio.Task[None] | None = None
         self._listening: asyncio.Task[None] | None = None
 
@@ -53,6 +56,9 @@ class Bell:
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
                     await task
+        if self._wanted:
+            # Whoever submits a job and leaves at once should be heard all the same.
+            await self._notify()
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.terminate()
@@ -60,18 +66,26 @@ class Bell:
     async def _send(self) -> None:
         while self._wanted:
             self._wanted = False
-            # Over the listening connection where there is one: then its own rings can be told from others'.
-            with contextlib.suppress(HeadgateError, *FOREIGN):
+            try:
                 await self._notify()
+            except asyncio.CancelledError:
+                self._wanted = True
+                raise
             await self._clock.sleep(LEAST_GAP_S)
 
     async def _notify(self) -> None:
+        """Over the listening connection where there is one: then its own rings can be told from others'."""
         connection = self._connection
         if connection is None or connection.is_closed():
-            await self._database.command(_NOTIFY)
+            with contextlib.suppress(HeadgateError):
+                await self._database.command(_NOTIFY)
             return
-        with self._clock.outside():
-            await connection.execute(_NOTIFY)
+        try:
+            with self._clock.outside():
+                await connection.execute(_NOTIFY, timeout=NOTIFY_S)
+        except FOREIGN:
+            # It cannot speak, so it hears nothing either: make it be replaced.
+            connection.terminate()
 
     async def _stay(self, heard: Callable[[], None], lost: asyncio.Event | None) -> None:
         """Listen, and whenever the connection is lost, again."""
@@ -103,9 +117,12 @@ class Bell:
             with self._clock.outside():
                 await connection.add_listener(CHANNEL, hear)
         except FOREIGN as error:
-            logger.warning("cannot listen for new jobs: %s. They are looked for every second.", error)
+            level = logging.DEBUG if self._told else logging.WARNING
+            logger.log(level, "cannot listen for new jobs: %s. They are looked for every second.", error)
+            self._told = True
             if connection is not None:
                 connection.terminate()
             return None
+        self._told = False
         self._connection = connection
         return lost

@@ -36,6 +36,7 @@ class ClaimVerbs(Verbs):
     def _prepare_claims(self) -> None:
         self._settlements = Settlements(self._database, self._times)
         self._sweeper = Sweeper(self._database)
+        # From anywhere, so that two stores of one node do not use the same ones.
         self._numbers = itertools.count(secrets.randbits(48))
         self._unsure = {}
 

@@ -107,19 +107,22 @@ where owner = $1 and claim = any($2::bigint[]) and cancel_at is null
 returning id
 
 -- name: settle_back
--- Back to waiting, if the claim still holds and nobody asked to stop the job.
+-- Back to waiting, if the claim still holds and nobody asked to stop the job. Here and below, the state is compared
+-- with a column: of a literal the planner thinks it knows how rare it is, and when nothing ran at the time of the
+-- last analyze, it compares every running job with every settlement.
 with news as materialized (
     select unnest($1::integer[]) as n, unnest($2::text[]) as id, unnest($3::bigint[]) as lease,
            unnest($4::text[]) as state, unnest($5::integer[]) as attempts, unnest($6::integer[]) as crashes,
            unnest($7::integer[]) as deferrals, unnest($8::float8[]) as run_at, unnest($9::float8[]) as due,
-           unnest($10::text[]) as error, unnest($11::text[]) as error_class, unnest($12::text[]) as entry
+           unnest($10::text[]) as error, unnest($11::text[]) as error_class, unnest($12::text[]) as entry,
+           'running' as held
 )
 update headgate.jobs as job
 set state = news.state, attempts = news.attempts, crashes = news.crashes, deferrals = news.deferrals,
     run_at = news.run_at, due = news.due, owner = null, claim = null, error = news.error,
     error_class = news.error_class, history = coalesce(history, '') || news.entry
 from news
-where job.id = news.id and job.lease = news.lease and job.state = 'running' and job.cancel_at is null
+where job.id = news.id and job.lease = news.lease and job.state = news.held and job.cancel_at is null
 returning news.n, job.tenant
 
 -- name: settle_cancelled
@@ -128,10 +131,10 @@ with news as materialized (
     select unnest($1::integer[]) as n, unnest($2::text[]) as id, unnest($3::bigint[]) as lease,
            unnest($4::integer[]) as attempts, unnest($5::integer[]) as crashes, unnest($6::integer[]) as deferrals,
            unnest($7::float8[]) as run_at, unnest($8::text[]) as error, unnest($9::text[]) as error_class,
-           unnest($10::text[]) as entry, unnest($11::float8[]) as finished_at
+           unnest($10::text[]) as entry, unnest($11::float8[]) as finished_at, 'running' as held
 ), gone as (
     delete from headgate.jobs as job using news
-    where job.id = news.id and job.lease = news.lease and job.state = 'running' and job.cancel_at is not null
+    where job.id = news.id and job.lease = news.lease and job.state = news.held and job.cancel_at is not null
     returning job.*, news.n, news.attempts as new_attempts, news.crashes as new_crashes,
               news.deferrals as new_deferrals, news.run_at as new_run_at, news.error as new_error,
               news.error_class as new_error_class, news.entry, news.finished_at
@@ -141,7 +144,6 @@ with news as materialized (
     select {kept}, 'cancelled', new_attempts, new_crashes, new_deferrals, revivals, new_run_at, expires_at,
            finished_at, 'cancelled', new_error, new_error_class, coalesce(history, '') || entry
     from gone
-    on conflict (id) do nothing
 )
 select n, tenant from gone
 
@@ -152,10 +154,11 @@ with news as materialized (
            unnest($4::text[]) as state, unnest($5::integer[]) as attempts, unnest($6::integer[]) as crashes,
            unnest($7::integer[]) as deferrals, unnest($8::float8[]) as finished_at,
            unnest($9::float8[]) as revive_at, unnest($10::bytea[]) as result, unnest($11::text[]) as reason,
-           unnest($12::text[]) as error, unnest($13::text[]) as error_class, unnest($14::text[]) as entry
+           unnest($12::text[]) as error, unnest($13::text[]) as error_class, unnest($14::text[]) as entry,
+           'running' as held
 ), gone as (
     delete from headgate.jobs as job using news
-    where job.id = news.id and job.lease = news.lease and job.state = 'running'
+    where job.id = news.id and job.lease = news.lease and job.state = news.held
     returning job.*, news.n, news.state as new_state, news.attempts as new_attempts, news.crashes as new_crashes,
               news.deferrals as new_deferrals, news.finished_at, news.revive_at, news.result, news.reason,
               news.error as new_error, news.error_class as new_error_class, news.entry
@@ -165,7 +168,6 @@ with news as materialized (
     select {kept}, new_state, new_attempts, new_crashes, new_deferrals, revivals, run_at, expires_at,
            finished_at, revive_at, reason, new_error, new_error_class, coalesce(history, '') || entry, result
     from gone
-    on conflict (id) do nothing
 )
 select n, tenant from gone
 

@@ -17,7 +17,7 @@ import asyncpg  # type: ignore[import-untyped]
 from headgate.core.errors import StoreUnavailable
 from headgate.core.ports.clock import Clock
 from headgate.stores import failpoints
-from headgate.stores.postgres.troubles import is_broken, is_clash, is_outage, of_the_operator, translated
+from headgate.stores.postgres.troubles import is_broken, is_clash, is_outage, translated
 from headgate.stores.postgres.url import Address
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class Database:
                     **self._options(),
                 )
         except Exception as error:
-            raise of_the_operator(error, self._name) from error
+            raise translated(error, self._name) from error
 
     async def aclose(self) -> None:
         pool, self._pool = self._pool, None
@@ -155,7 +155,7 @@ class Database:
                     continue
                 if is_broken(error):
                     await self._distrust()
-                    if again:
+                    if again and tries_left:
                         again = False
                         continue
                 if is_outage(error):

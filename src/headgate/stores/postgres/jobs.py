@@ -53,21 +53,24 @@ class JobVerbs(Verbs):
         return self._times.job(rows[0]) if rows else None
 
     async def select(self, which: JobFilter, *, limit: int, after: str | None = None) -> list[Job]:
+        statement, arguments = self._page(which, limit, after)
+        rows = await self._database.read(statement, *arguments) if statement else []
+        return [self._times.job(row) for row in rows]
+
+    def _page(self, which: JobFilter, limit: int, after: str | None) -> tuple[str, list[Any]]:
+        """A page of either table, or of both. No statement where there can be no such job."""
         arguments: list[Any] = [after, limit]
         filters = self._filters(which, arguments)
         live, finished = _LIVE.get(which.state), _FINISHED.get(which.state)
         halves = []
-        # A live job has neither ended nor a reason.
+        # A live job has no reason yet.
         if live is not None and which.reason is None:
             halves.append(SQL.list_live.format(filters=f"{live} {filters.format(at='created_at')}"))
         if finished is not None:
             halves.append(SQL.list_finished.format(filters=f"{finished} {filters.format(at='finished_at')}"))
-        if not halves:
-            return []
         both = " union all ".join(f"({half})" for half in halves)
         page = f"select * from ({both}) as page order by id desc limit $2"  # noqa: S608 - of our own pieces
-        rows = await self._database.read(page, *arguments)
-        return [self._times.job(row) for row in rows]
+        return page if halves else "", arguments
 
     def _filters(self, which: JobFilter, arguments: list[Any]) -> str:
         """The conditions; what they compare with goes to `arguments`."""

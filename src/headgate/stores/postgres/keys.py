@@ -1,12 +1,14 @@
 """Idempotency keys of direct calls, on PostgreSQL."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
-from headgate.core.idempotency import KeyRow, KeyState, Run, Unknown, Verdict, decide
-from headgate.core.job import KeyClaim
+from headgate.core.idempotency import KeyClaim, KeyRow, KeyState, Run, Unknown, Verdict, decide
 from headgate.stores.postgres.base import SQL, Verbs
 from headgate.stores.postgres.database import Connection
+
+KeyName: TypeAlias = tuple[str, str, str]
+"""(tenant, endpoint, key)."""
 
 
 class KeyVerbs(Verbs):
@@ -25,7 +27,10 @@ class KeyVerbs(Verbs):
             row = await connection.fetchrow(SQL.lock_key, *name)
             if row is None:
                 return None
-            verdict = decide(_key(row), claim.request_hash, owner_lives=row[8], unknown=unknown, now=at)
+            known = _key(row)
+            # What this node holds but nobody in it works on is free: who does would have shared it.
+            lives = row[8] and known.owner != node
+            verdict = decide(known, claim.request_hash, owner_lives=lives, unknown=unknown, now=at)
             if isinstance(verdict, Run):
                 await connection.execute(SQL.retake_key, *name, verdict.lease, node, at, until)
             return verdict
@@ -40,17 +45,16 @@ class KeyVerbs(Verbs):
                 return verdict
 
     async def mark_sent(self, tenant: str, claim: KeyClaim, lease: int) -> bool:
-        return await self._mark("mark_sent", SQL.mark_sent, tenant, claim.endpoint, claim.key, lease)
+        fenced = (tenant, claim.endpoint, claim.key, lease)
+        return bool(await self._database.write("mark_sent", SQL.mark_sent, *fenced, again=True))
 
     async def finish(self, tenant: str, claim: KeyClaim, lease: int, *, status: int, body: bytes) -> bool:
         fenced = (tenant, claim.endpoint, claim.key, lease)
-        return await self._mark("finish_key", SQL.finish_key, *fenced, status, body)
+        return bool(await self._database.write("finish_key", SQL.finish_key, *fenced, status, body))
 
     async def free(self, tenant: str, claim: KeyClaim, lease: int) -> bool:
-        return await self._mark("free_key", SQL.free_key, tenant, claim.endpoint, claim.key, lease)
-
-    async def _mark(self, verb: str, statement: str, *arguments: Any) -> bool:
-        return bool(await self._database.write(verb, statement, *arguments))
+        fenced = (tenant, claim.endpoint, claim.key, lease)
+        return bool(await self._database.write("free_key", SQL.free_key, *fenced))
 
 
 def _key(row: Sequence[Any]) -> KeyRow:

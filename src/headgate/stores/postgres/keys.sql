@@ -46,7 +46,7 @@ select state, request_hash, lease, owner, expires_at, job_id, response_status, r
 from headgate.idempotency_keys where tenant = $1 and endpoint = $2 and key = $3 for update
 
 -- name: retake_key
--- Over one whose owner is dead.
+-- Over one whose owner is dead, or is this node.
 update headgate.idempotency_keys
 set state = 'reserved', lease = $4, owner = $5, job_id = null, response_status = null, response_body = null,
     created_at = $6, expires_at = $7
@@ -54,7 +54,7 @@ where tenant = $1 and endpoint = $2 and key = $3
 
 -- name: mark_sent
 update headgate.idempotency_keys set state = 'sent'
-where tenant = $1 and endpoint = $2 and key = $3 and lease = $4 and state = 'reserved' returning lease
+where tenant = $1 and endpoint = $2 and key = $3 and lease = $4 and state in ('reserved', 'sent') returning lease
 
 -- name: finish_key
 update headgate.idempotency_keys set state = 'done', response_status = $5, response_body = $6, owner = null

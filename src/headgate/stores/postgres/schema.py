@@ -43,11 +43,7 @@ async def _known(connection: Connection, newest: int) -> int:
     if table is None:
         return 0
     known = int(await connection.fetchval("select coalesce(max(number), 0) from headgate.migrations"))
-    if known > newest:
-        raise SettingsError(
-            f"the database has schema {known}, this headgate knows {newest}: it was written by a newer"
-            " version. Upgrade headgate, or use another database."
-        )
+    sql.refuse_newer(known, newest)
     return known
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from headgate.core.errors import StoreUnavailable
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.store import StoreHealth
 from headgate.stores.listeners import Listeners
@@ -14,6 +15,7 @@ from headgate.stores.postgres.keys import KeyVerbs
 from headgate.stores.postgres.records import RecordVerbs
 from headgate.stores.postgres.schema import migrate
 from headgate.stores.postgres.times import DatabaseTime
+from headgate.stores.postgres.troubles import while_opening
 from headgate.stores.postgres.upkeep import UpkeepVerbs
 from headgate.stores.postgres.url import read_url
 
@@ -44,17 +46,23 @@ class PostgresStore(JobVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, RecordVerbs):
         return self._listeners.health
 
     async def open(self) -> None:
-        await self._database.open()
         try:
+            await self._database.open()
             await migrate(self._database)
             self.secret = (await self._database.read(SQL.read_secret))[0][0]
-            before = self._clock.utc()
-            told = await self._database.read(SQL.what_time)
-            self._times.measure(before, told[0][0], self._clock.utc())
+            await self._look_at_the_clock()
             await self._bell.start(self._listeners.ring)
+        except StoreUnavailable as error:
+            await self._database.aclose()
+            raise while_opening(error, self.name) from error.__cause__
         except BaseException:
             await self._database.aclose()
             raise
+
+    async def _look_at_the_clock(self) -> None:
+        before = self._clock.utc()
+        told = await self._database.read(SQL.what_time)
+        self._times.measure(before, told[0][0], self._clock.utc())
 
     async def aclose(self) -> None:
         for part in (self._plain_calls, self._keyed_calls, self._settlements):

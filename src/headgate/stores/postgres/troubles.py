@@ -30,6 +30,8 @@ _BROKEN: Final = (
     asyncpg.PostgresConnectionError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
+    # After a failover the old connections may lead to what is a standby now.
+    asyncpg.ReadOnlySQLTransactionError,
 )
 _UNHOLDABLE: Final = (asyncpg.DataError, asyncpg.ProgramLimitExceededError, OverflowError)
 _OPERATORS: Final = (
@@ -66,11 +68,9 @@ def translated(error: BaseException, name: str) -> BaseException:
     return ours
 
 
-def of_the_operator(error: BaseException, name: str) -> BaseException:
-    """The same while opening: what the operator must mend is told as such."""
-    if isinstance(error, _OPERATORS):
-        return SettingsError(f"{name}: {error}")
-    return translated(error, name)
+def while_opening(error: StoreUnavailable, name: str) -> HeadgateError:
+    """What only the operator can mend is told as such, at the start at least."""
+    return SettingsError(f"{name}: {error.__cause__}") if isinstance(error.__cause__, _OPERATORS) else error
 
 
 def is_outage(error: BaseException) -> bool:

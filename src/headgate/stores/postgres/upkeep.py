@@ -44,6 +44,10 @@ class UpkeepVerbs(Verbs):
             self._ring()
         return len(revived)
 
+    async def cool(self, job_ids: Sequence[str], *, until: float) -> int:
+        cooled = await self._database.write("cool", SQL.cool_jobs, list(job_ids), self._times.there(until))
+        return len(cooled)
+
     async def prune(self, *, before: float, limit: int) -> int:
         rows = await self._database.write("prune", SQL.prune_jobs, self._times.there(before), limit)
         return int(rows[0][0])

@@ -28,7 +28,6 @@ with gone as (
            $1, 'expired', coalesce(error, 'it was not done before it expired'), coalesce(error_class, 'expired'),
            coalesce(history, '') || $3
     from gone
-    on conflict (id) do nothing
 )
 select id, tenant, task, model, 'expired', attempts from gone
 
@@ -78,3 +77,9 @@ with gone as (
     returning 1
 )
 select count(*) from gone
+
+-- name: cool_jobs
+-- Exhausted jobs whose model takes no calls: look again later.
+update headgate.finished_jobs set revive_at = $2
+where id = any($1::text[]) and state = 'dead_letter' and revive_at is not null
+returning id

@@ -18,6 +18,8 @@ from headgate.stores.sqlite.records import put_record
 _encode = msgspec.json.Encoder().encode
 MOST_PROMOTED: Final = 1000
 MOST_MODELS: Final = 1000
+_SEQ: Final = 20
+"""Where a line's rows have it."""
 
 
 class ClaimVerbs(Verbs):
@@ -59,10 +61,10 @@ class ClaimVerbs(Verbs):
                 return []
             claimed: list[Any] = []
             if suspects:
-                asked = {"node": node, "now": now, "places": suspects}
-                claimed += sorted(rows(db, SQL.claim_suspects, asked), key=_line)
+                line = rows(db, SQL.suspects_line, {"now": now, "places": suspects})
+                claimed += _take(db, line, node, now)
             for want in wants:
-                claimed += _in_turns(db, want, node, now)
+                claimed += _take(db, _in_turns(db, want, now), node, now)
             return [read_claim(row) for row in claimed]
 
         return await self._write("claim", claim)
@@ -106,11 +108,7 @@ def _look(db: apsw.Connection) -> Ready:
     return Ready(tuple(models), suspects, value(db, SQL.next_scheduled))
 
 
-def _line(row: Sequence[Any]) -> tuple[float, int]:
-    return row[-2], row[-1]
-
-
-def _in_turns(db: apsw.Connection, want: Want, node: str, now: float) -> list[Any]:
+def _in_turns(db: apsw.Connection, want: Want, now: float) -> list[Any]:
     """One job of each tenant, then the next of each: whoever has a million waiting gets no more of it."""
     tenants = _tenants(db, want)
     if not tenants:
@@ -119,11 +117,19 @@ def _in_turns(db: apsw.Connection, want: Want, node: str, now: float) -> list[An
     lines = []
     for number, tenant in enumerate(tenants):
         places = share + (number < extra)
-        asked = {"node": node, "now": now, "model": want.model, "tenant": tenant, "places": places}
-        lines.append(sorted(rows(db, SQL.claim, asked), key=_line))
+        lines.append(
+            rows(db, SQL.line, {"now": now, "model": want.model, "tenant": tenant, "places": places})
+        )
     if len(lines) == 1:
         return lines[0]
     return [line[turn] for turn in range(share + 1) for line in lines if turn < len(line)]
+
+
+def _take(db: apsw.Connection, line: list[Any], node: str, now: float) -> list[Any]:
+    if line:
+        seqs = _encode([row[_SEQ] for row in line]).decode()
+        db.execute(SQL.take, {"node": node, "now": now, "seqs": seqs})
+    return line
 
 
 def _tenants(db: apsw.Connection, want: Want) -> list[str]:
@@ -193,15 +199,17 @@ def _write(db: apsw.Connection, settlements: Sequence[Settlement], now: float) -
 
 
 def _row(settlement: Settlement, now: float) -> tuple[Any, ...]:
+    """The order of `settle`."""
+    waits = settlement.state is JobState.PENDING
     return (
         settlement.id,
         settlement.lease,
-        settlement.state if settlement.state is not JobState.PENDING else _waiting_state(settlement, now),
+        _waiting_state(settlement, now) if waits else settlement.state,
         settlement.attempts,
         settlement.crashes,
         settlement.deferrals,
-        settlement.run_at,
-        settlement.due,
+        settlement.run_at if waits else None,
+        settlement.due if waits else None,
         settlement.finished_at,
         settlement.revive_at,
         settlement.reason,

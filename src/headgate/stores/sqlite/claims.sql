@@ -40,40 +40,37 @@ select 1 from jobs where state = 'suspect' limit 1
 -- A step of the walk over a model's tenants.
 select tenant from jobs where state = 'ready' and model = ? and tenant > ? order by tenant limit 1
 
--- name: claim
--- The first of one tenant's line. The order of RETURNING is nobody's promise; `due` and `seq` restore it.
-update jobs set state = 'running', attempts = attempts + 1, lease = lease + 1, owner = :node, started_at = :now,
-                cancel_at = null
-where seq in (select seq from jobs where state = 'ready' and model = :model and tenant = :tenant
-              order by due, seq limit :places)
-returning id, lease, tenant, task, model, lane, priority,
-          (select input from inputs where inputs.seq = jobs.seq), attempts, max_attempts, generation, crashes,
-          deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, started_at, due, seq
+-- name: line
+-- The first of one tenant's line, as they will be once they are taken.
+select id, lease + 1, tenant, task, model, lane, priority, input, attempts + 1, max_attempts, generation, crashes,
+       deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, :now, seq
+from jobs join inputs using (seq)
+where state = 'ready' and model = :model and tenant = :tenant order by due, seq limit :places
 
--- name: claim_suspects
+-- name: suspects_line
+select id, lease + 1, tenant, task, model, lane, priority, input, attempts + 1, max_attempts, generation, crashes,
+       deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, :now, seq
+from jobs join inputs using (seq)
+where state = 'suspect' order by due, seq limit :places
+
+-- name: take
 update jobs set state = 'running', attempts = attempts + 1, lease = lease + 1, owner = :node, started_at = :now,
                 cancel_at = null
-where seq in (select seq from jobs where state = 'suspect' order by due, seq limit :places)
-returning id, lease, tenant, task, model, lane, priority,
-          (select input from inputs where inputs.seq = jobs.seq), attempts, max_attempts, generation, crashes,
-          deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, started_at, due, seq
+where seq in (select value from json_each(:seqs))
 
 -- name: settle
 -- What came of claimed jobs, many at a time; of each all or nothing, and only where the claim still holds.
-with written as materialized (
-    select value ->> 0 as id, value ->> 1 as lease, value ->> 2 as state, value ->> 3 as attempts,
-           value ->> 4 as crashes, value ->> 5 as deferrals, value ->> 6 as run_at, value ->> 7 as due,
-           value ->> 8 as finished_at, value ->> 9 as revive_at, value ->> 10 as reason, value ->> 11 as error,
-           value ->> 12 as error_class, value ->> 13 as entry, value ->> 14 as result
-    from json_each(?)
-)
-update jobs set state = written.state, attempts = written.attempts, crashes = written.crashes,
-    deferrals = written.deferrals, run_at = written.run_at, due = written.due, finished_at = written.finished_at,
-    revive_at = written.revive_at, reason = written.reason, error = written.error,
-    error_class = written.error_class, history = coalesce(jobs.history, '') || written.entry,
-    result = written.result, owner = null
-from written
-where jobs.id = written.id and jobs.lease = written.lease and jobs.state = 'running'
+-- Those that end keep their times. `jsonb_each` gives out what is inside without writing it as text in between.
+update jobs set state = news.state, attempts = news.attempts, crashes = news.crashes, deferrals = news.deferrals,
+    run_at = coalesce(news.run_at, jobs.run_at), due = coalesce(news.due, jobs.due), finished_at = news.finished_at,
+    revive_at = news.revive_at, reason = news.reason, error = news.error, error_class = news.error_class,
+    history = coalesce(jobs.history, '') || news.entry, result = news.result, owner = null
+from (select value ->> 0 as id, value ->> 1 as lease, value ->> 2 as state, value ->> 3 as attempts,
+             value ->> 4 as crashes, value ->> 5 as deferrals, value ->> 6 as run_at, value ->> 7 as due,
+             value ->> 8 as finished_at, value ->> 9 as revive_at, value ->> 10 as reason, value ->> 11 as error,
+             value ->> 12 as error_class, value ->> 13 as entry, value ->> 14 as result
+      from jsonb_each(?)) as news
+where jobs.id = news.id and jobs.lease = news.lease and jobs.state = 'running'
 returning id, tenant, cancel_at
 
 -- name: holds

@@ -57,6 +57,8 @@ def _write_ahead(connection: apsw.Connection) -> None:
 def migrate(connection: apsw.Connection) -> None:
     """Apply what is missing, under the write lock: two processes may start at once."""
     scripts = sql.migrations("headgate.stores.sqlite.migrations")
+    if connection.pragma("user_version") == len(scripts):
+        return
     connection.execute("begin immediate")
     try:
         known = connection.pragma("user_version")

@@ -7,8 +7,8 @@ import apsw
 import msgspec
 
 from headgate.core.errors import KeyInProgress, KeyMismatch
-from headgate.core.idempotency import InProgress, KeyState, Mismatch, SameJob, Unknown, decide
-from headgate.core.job import Accepted, Entry, Job, JobState, KeyClaim, NewJob
+from headgate.core.idempotency import InProgress, KeyClaim, KeyState, Mismatch, SameJob, Unknown, decide
+from headgate.core.job import Accepted, Entry, Job, JobState, NewJob
 from headgate.core.ports.jobs import CancelAnswer, JobFilter
 from headgate.stores.listeners import SOON_S
 from headgate.stores.rows import entry_line, public_state, read_job
@@ -17,10 +17,10 @@ from headgate.stores.sqlite.keys import find_key, take_key
 from headgate.stores.sqlite.records import put_record
 
 # SQLite uses a partial index only where its very condition is asked for.
-_RARE: Final = "and state in ('skipped', 'dead_letter', 'cancelled')"
+_RARE: Final = "and finished_at is not null and state <> 'completed'"
 _STATES: Final[Mapping[JobState | None, str]] = {
     None: "",
-    JobState.PENDING: "and state in ('scheduled', 'ready', 'suspect')",
+    JobState.PENDING: "and owner is null and finished_at is null",
     JobState.RUNNING: "and state = 'running'",
     JobState.COMPLETED: "and state = 'completed'",
     JobState.SKIPPED: f"and state = 'skipped' {_RARE}",

@@ -11,7 +11,7 @@ insert into inputs (seq, input) values (?, ?)
 -- The live job that does the same work.
 select id from jobs
 where tenant = ? and task = ? and dedup_key = ? and dedup_key is not null
-  and state in ('scheduled', 'ready', 'suspect', 'running')
+  and finished_at is null
 
 -- name: find_job
 select id, task, state, tenant, model, lane, priority, attempts, max_attempts, generation, crashes, deferrals,
@@ -38,7 +38,7 @@ select id, state from jobs where id in (select value from json_each(?))
 select state, count(*) from jobs where (:tenant is null or tenant = :tenant) group by state
 
 -- name: waiting_by_tenant
-select tenant, count(*) from jobs where state in ('scheduled', 'ready', 'suspect') group by tenant
+select tenant, count(*) from jobs where owner is null and finished_at is null group by tenant
 
 -- name: cancel_pending
 update jobs set state = 'cancelled', finished_at = :now, reason = :why, history = coalesce(history, '') || :entry

@@ -4,8 +4,7 @@ from typing import Any
 
 import apsw
 
-from headgate.core.idempotency import KeyRow, KeyState, Run, Unknown, Verdict, decide
-from headgate.core.job import KeyClaim
+from headgate.core.idempotency import KeyClaim, KeyRow, KeyState, Run, Unknown, Verdict, decide
 from headgate.stores.sqlite.base import SQL, Verbs, changes, value
 
 
@@ -19,7 +18,8 @@ class KeyVerbs(Verbs):
     ) -> Verdict:
         def reserve(db: apsw.Connection) -> Verdict:
             row = find_key(db, tenant, claim)
-            lives = row is not None and value(db, SQL.is_node, (row.owner,)) is not None
+            # What this node holds but nobody in it works on is free: who does would have shared it.
+            lives = row is not None and row.owner != node and value(db, SQL.is_node, (row.owner,)) is not None
             verdict = decide(row, claim.request_hash, owner_lives=lives, unknown=unknown, now=now)
             if isinstance(verdict, Run):
                 take_key(

@@ -13,7 +13,7 @@ on conflict (tenant, endpoint, key) do update set
 
 -- name: mark_sent
 update idempotency_keys set state = 'sent'
-where tenant = ? and endpoint = ? and key = ? and lease = ? and state = 'reserved'
+where tenant = ? and endpoint = ? and key = ? and lease = ? and state in ('reserved', 'sent')
 
 -- name: finish_key
 update idempotency_keys set state = 'done', response_status = :status, response_body = :body, owner = null

@@ -1,6 +1,6 @@
 """The SQLite store put together: one file, its writer, its readers, its bell."""
 
-import logging
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,8 +20,6 @@ from headgate.stores.sqlite.reader import Reader
 from headgate.stores.sqlite.records import RecordVerbs
 from headgate.stores.sqlite.upkeep import UpkeepVerbs
 from headgate.stores.sqlite.writer import Writer, translated
-
-logger = logging.getLogger("headgate")
 
 
 class SqliteStore(JobVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, RecordVerbs):
@@ -43,6 +41,12 @@ class SqliteStore(JobVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, RecordVerbs):
         return self._listeners.health
 
     async def open(self) -> None:
+        """In a thread: another process may keep the file locked for a while."""
+        connection = await asyncio.get_running_loop().run_in_executor(None, self._open)
+        self._writer.start(connection)
+        self._doorbell.listen(self._listeners.ring)
+
+    def _open(self) -> apsw.Connection:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             connection = self._connect()
@@ -52,9 +56,10 @@ class SqliteStore(JobVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, RecordVerbs):
             raise SettingsError(f"{self.name}: {error}") from error
         except apsw.Error as error:
             trouble = translated(error, self.name)
-            raise (trouble if isinstance(trouble, StoreUnavailable) else error) from error
-        self._writer.start(connection)
-        self._doorbell.listen(self._listeners.ring)
+            if isinstance(trouble, StoreUnavailable):
+                raise trouble from error
+            raise SettingsError(f"{self.name} is another program's database: {error}") from error
+        return connection
 
     async def aclose(self) -> None:
         self._doorbell.close()

@@ -57,6 +57,12 @@ class UpkeepVerbs(Verbs):
             self._ring()
         return revived
 
+    async def cool(self, job_ids: Sequence[str], *, until: float) -> int:
+        def cool(db: apsw.Connection) -> int:
+            return sum(changes(db, SQL.cool_again, {"later": until, "id": job_id}) for job_id in job_ids)
+
+        return await self._write("cool", cool)
+
     async def prune(self, *, before: float, limit: int) -> int:
         def prune(db: apsw.Connection) -> int:
             gone = rows(db, SQL.prune_jobs, {"before": before, "limit": limit})

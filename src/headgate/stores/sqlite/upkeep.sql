@@ -16,7 +16,7 @@ from jobs join inputs using (seq) where state = 'running' and cancel_at < :befor
 update jobs set state = 'dead_letter', reason = 'expired', finished_at = :now,
     error = coalesce(error, 'it was not done before it expired'),
     error_class = coalesce(error_class, 'expired'), history = coalesce(history, '') || :entry
-where seq in (select seq from jobs where state in ('scheduled', 'ready', 'suspect') and expires_at <= :now
+where seq in (select seq from jobs where owner is null and finished_at is null and expires_at <= :now
               order by expires_at limit :limit)
 returning id, tenant, task, model, reason, attempts
 
@@ -32,13 +32,12 @@ update or ignore jobs set
 where id = :id and state = 'dead_letter' and revive_at is not null
 
 -- name: cool_again
--- Its work is being done by another job just now: look again later.
+-- Another job does its work just now, or its model takes no calls: look again later.
 update jobs set revive_at = :later where id = :id and state = 'dead_letter' and revive_at is not null
 
 -- name: prune_jobs
 delete from jobs
-where seq in (select seq from jobs where state in ('completed', 'skipped', 'dead_letter', 'cancelled')
-              and finished_at < :before order by finished_at limit :limit)
+where seq in (select seq from jobs where finished_at < :before order by finished_at limit :limit)
 returning seq, id
 
 -- name: drop_input

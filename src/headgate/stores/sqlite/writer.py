@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import apsw
 
-from headgate.core.errors import HeadgateError, StoreUnavailable
+from headgate.core.errors import StoreUnavailable
 from headgate.core.ports.clock import Clock
 from headgate.stores import failpoints
 
@@ -242,7 +242,7 @@ class _WroteAndFailed(Exception):
 
 def translated(error: BaseException, name: str) -> BaseException:
     """The library's errors as ours; our own and plain mistakes pass as they are."""
-    if isinstance(error, HeadgateError) or not isinstance(error, apsw.Error):
+    if not isinstance(error, _OF_THE_STORE):
         return error
     why = next((advice for kind, advice in _ADVICE if isinstance(error, kind)), str(error))
     unavailable = StoreUnavailable(f"{name}: {why} ({type(error).__name__}: {error})")

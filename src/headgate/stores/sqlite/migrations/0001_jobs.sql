@@ -1,12 +1,15 @@
 -- Jobs, live and finished, in one table: the indexes are partial, so that neither burdens the other.
+-- A job that waits has neither an owner nor an end, one that is over has an end. Conditions say it so because SQLite puts
+-- up a list (`state in (…)`) anew for every write: with lists, taking a job in would cost twice as much.
 create table jobs (
     seq integer primary key,
     id text not null unique,
     tenant text not null,
     task text not null,
     model text not null,                    -- '' for none
-    state text not null check (state in
-        ('scheduled', 'ready', 'suspect', 'running', 'completed', 'skipped', 'dead_letter', 'cancelled')),
+    state text not null check (
+        state = 'ready' or state = 'running' or state = 'completed' or state = 'scheduled' or state = 'suspect'
+        or state = 'skipped' or state = 'dead_letter' or state = 'cancelled'),
     lane text not null check (lane in ('interactive', 'batch')),
     priority integer not null,
     attempts integer not null default 0,
@@ -41,12 +44,12 @@ create index jobs_ready on jobs (model, tenant, due) where state = 'ready';
 create index jobs_suspect on jobs (due) where state = 'suspect';
 create index jobs_scheduled on jobs (run_at) where state = 'scheduled';
 create index jobs_running on jobs (owner) where state = 'running';
-create index jobs_expiring on jobs (expires_at) where state in ('scheduled', 'ready', 'suspect');
-create index jobs_finished on jobs (finished_at) where state in ('completed', 'skipped', 'dead_letter', 'cancelled');
-create index jobs_rare on jobs (state, seq) where state in ('skipped', 'dead_letter', 'cancelled');
+create index jobs_expiring on jobs (expires_at) where owner is null and finished_at is null;
+create index jobs_finished on jobs (finished_at) where finished_at is not null;
+create index jobs_rare on jobs (state, seq) where finished_at is not null and state <> 'completed';
 create index jobs_reviving on jobs (revive_at) where state = 'dead_letter' and revive_at is not null;
 create unique index jobs_dedup on jobs (tenant, task, dedup_key)
-    where dedup_key is not null and state in ('scheduled', 'ready', 'suspect', 'running');
+    where dedup_key is not null and finished_at is null;
 
 -- Apart, because SQLite rewrites a whole row whenever any of it changes, and inputs are large.
 create table inputs (seq integer primary key, input blob not null) strict;
@@ -70,7 +73,7 @@ create table idempotency_keys (
     endpoint text not null,
     key text not null,
     request_hash blob not null,
-    state text not null check (state in ('reserved', 'sent', 'done')),
+    state text not null check (state = 'reserved' or state = 'sent' or state = 'done'),
     lease integer not null,
     owner text,
     job_id text,

@@ -1,0 +1,91 @@
+"""A table of figures: what · asked · measured · beside it, in the same run · ratio. Printed line by line as they come."""
+
+import enum
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+NOISE: Final = 0.5
+"""A figure that is short is said to be; only one that is not even half of what was asked is a failure."""
+_WIDTHS: Final = (54, 13, 11, 32, 8)
+
+
+class Verdict(enum.StrEnum):
+    OK = "ok"
+    SHORT = "short"
+    BROKEN = "BROKEN"
+    NONE = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """`score` is what was reached of what was asked: 1 or more is all of it."""
+
+    what: str
+    measured: str
+    asked: str = ""
+    beside: str = ""
+    ratio: str = ""
+    score: float | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.score is None:
+            return Verdict.NONE
+        if self.score >= 1:
+            return Verdict.OK
+        return Verdict.SHORT if self.score >= NOISE else Verdict.BROKEN
+
+    def __str__(self) -> str:
+        columns = (self.what, self.asked, self.measured, self.beside, self.ratio)
+        left, *right = (f"{text:{width}}" for text, width in zip(columns, _WIDTHS, strict=True))
+        return f"{left} {'  '.join(right)}  {self.verdict}".rstrip()
+
+
+def heading() -> str:
+    return str(Figure(what="", asked="asked", measured="measured", beside="beside, same run", ratio="ratio"))
+
+
+def rate(what: str, per_s: float, *, least: float | None = None, name: str = "", beside: float = 0) -> Figure:
+    """So many a second, beside a floor or a peer."""
+    return Figure(
+        what=what,
+        asked="" if least is None else f"≥ {least:,.0f}/s",
+        measured=f"{per_s:,.0f}/s",
+        beside=f"{name} {beside:,.0f}/s" if beside else "",
+        ratio=f"{per_s / beside:.2f} ×" if beside else "",
+        score=None if least is None else per_s / least,
+    )
+
+
+def duration(what: str, took_ms: float, *, most_ms: float, asked: str, name: str, beside: str) -> Figure:
+    """So many milliseconds, at most."""
+    return Figure(
+        what=what,
+        asked=asked,
+        measured=f"{took_ms:.2f} ms",
+        beside=f"{name} {beside}",
+        score=most_ms / took_ms,
+    )
+
+
+def times(what: str, took_ms: float, *, beside_ms: float, most: float, name: str) -> Figure:
+    """At most so many times what is beside it."""
+    return Figure(
+        what=what,
+        asked=f"≤ {most:g} × that",
+        measured=f"{took_ms:.2f} ms",
+        beside=f"{name} {beside_ms:.2f} ms",
+        ratio=f"{took_ms / beside_ms:.2f} ×",
+        score=most * beside_ms / took_ms,
+    )
+
+
+def in_turns(rounds: int, measures: Mapping[str, Callable[[], float]]) -> dict[str, float]:
+    """Each measured in turn, A B A B: whatever disturbs one disturbs the other. The medians."""
+    figures: dict[str, list[float]] = {name: [] for name in measures}
+    for _ in range(rounds):
+        for name, measure in measures.items():
+            figures[name].append(measure())
+    return {name: statistics.median(each) for name, each in figures.items()}
