@@ -5,11 +5,12 @@ import contextlib
 import multiprocessing
 import shutil
 import tempfile
+import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar, cast
 
 import asyncpg  # type: ignore[import-untyped]  # it has no types of its own
 import msgspec
@@ -135,13 +136,34 @@ def _tell(url: str, *statements: str) -> None:
 
 def apart(measure: Callable[P, Coroutine[Any, Any, T]], *args: P.args, **kwargs: P.kwargs) -> T:
     """Measure in a clean process, on uvloop."""
+    with beside(_answer, partial(measure, *args, **kwargs)) as child:
+        measured: T | None
+        measured, trouble = child.recv()
+    if trouble:
+        raise RuntimeError(trouble)
+    return cast("T", measured)
+
+
+def _answer(parent: Connection, measure: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+    try:
+        parent.send((uvloop.run(measure()), ""))
+    except Exception:  # noqa: BLE001 - the parent tells it
+        parent.send((None, traceback.format_exc()))
+
+
+@contextlib.contextmanager
+def beside(run: Callable[..., None], *args: Any) -> Iterator[Connection]:
+    """A clean process that runs `run(pipe, *args)`. It sees the end of the pipe when we are gone, however we went."""
     spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=spawn) as process:
-        return process.submit(_on_uvloop, partial(measure, *args, **kwargs)).result()
-
-
-def _on_uvloop(measure: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    return uvloop.run(measure())
+    ours, its = spawn.Pipe()
+    process = spawn.Process(target=run, args=(its, *args), daemon=True)
+    process.start()
+    its.close()
+    try:
+        yield ours
+    finally:
+        ours.close()
+        process.join()
 
 
 async def fill(gateway: Gateway, jobs: int, *, together: int = 500) -> None:

@@ -2,14 +2,13 @@
 
 import asyncio
 import contextlib
-import multiprocessing
 import time
 from collections.abc import Iterator
-from multiprocessing.synchronize import Event
+from multiprocessing.connection import Connection
 from typing import Final
 
 import uvloop
-from ground import CHAT, Chat, Ground
+from ground import CHAT, Chat, Ground, beside
 
 import headgate
 from headgate.gateway import Gateway
@@ -51,23 +50,17 @@ async def _result(gateway: Gateway, job_id: str) -> float:
 @contextlib.contextmanager
 def worker_beside(ground: Ground) -> Iterator[None]:
     """A worker in a process of its own, idle when this begins."""
-    spawn = multiprocessing.get_context("spawn")
-    ready, stop = spawn.Event(), spawn.Event()
-    process = spawn.Process(target=_serve, args=(ground, ready, stop), daemon=True)
-    process.start()
-    try:
-        if not ready.wait(30):
+    with beside(_serve, ground) as worker:
+        if not worker.poll(30):
             raise TimeoutError("the worker does not start")
+        worker.recv()
         yield
-    finally:
-        stop.set()
-        process.join(30)
 
 
-def _serve(ground: Ground, ready: Event, stop: Event) -> None:
+def _serve(parent: Connection, ground: Ground) -> None:
     async def serve() -> None:
         async with ground.gateway(stamped, work=True):
-            ready.set()
-            await asyncio.get_running_loop().run_in_executor(None, stop.wait)
+            parent.send("ready")
+            await asyncio.get_running_loop().run_in_executor(None, parent.poll, None)
 
     uvloop.run(serve())

@@ -6,6 +6,7 @@ HEADGATE_BENCH_ROWS sets how many rows `claims` puts into each table. fsync is o
 Prints "short" where a figure is below what was asked; exit code 1 when one is not even half of it.
 """
 
+import os
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
@@ -113,7 +114,7 @@ class Bench:
                     )
 
     def claims(self) -> Iterator[Figure]:
-        rows = f"{claim_cost.ROWS:,} waiting + scheduled + finished"
+        rows = f"among 3 × {claim_cost.ROWS:,} rows"
         for kind in (SQLITE, POSTGRES):
             with fresh(kind, self._url) as few, fresh(kind, self._url) as many:
                 few_ms, many_ms = apart(claim_cost.costs_ms, few, many)
@@ -153,7 +154,10 @@ def main(asked: list[str]) -> int:
         if unknown := set(asked) - set(sections):
             print(f"no section is called {', '.join(sorted(unknown))}; there are: {', '.join(sections)}")
             return 2
-        print(heading(), flush=True)
+        print(
+            f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f} before it begins\n{heading()}",
+            flush=True,
+        )
         broken = False
         for name in asked or sections:
             for figure in sections[name]():

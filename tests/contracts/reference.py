@@ -274,6 +274,12 @@ class Reference(KeysAndRecords):
             revived += 1
         return revived
 
+    def cool(self, job_ids: Sequence[str], *, until: float) -> int:
+        rows = [row for row in map(self.jobs.get, job_ids) if row is not None and row.revive_at is not None]
+        for row in rows:
+            row.revive_at = until
+        return len(rows)
+
     def prune(self, *, before: float, limit: int) -> int:
         old = [row for row in self.jobs.values() if row.finished_at is not None and row.finished_at < before][
             :limit

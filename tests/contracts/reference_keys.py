@@ -35,7 +35,7 @@ class KeysAndRecords:
 
     def reserve(self, tenant: str, claim: KeyClaim, *, node: str, unknown: Unknown, now: float) -> Verdict:
         row = self.keys.get((tenant, claim.endpoint, claim.key))
-        lives = row is not None and row.owner != node and row.owner in self.nodes
+        lives = row is not None and row.owner != node and self.nodes.get(row.owner or "", 0.0) > now
         verdict = self.judge(tenant, claim, lives=lives, unknown=unknown, now=now)
         if isinstance(verdict, Run):
             self.keep(tenant, claim, KeyState.RESERVED, verdict.lease, owner=node)

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from contracts.job_stage import NOW, a_job, a_key, join, reserve
+from contracts.job_stage import LEASE_S, NOW, a_job, a_key, join, reserve
 from stores_under_test import Home, on_each_store
 
 from headgate.core.errors import KeyInProgress, KeyMismatch
@@ -163,6 +163,19 @@ async def test_a_dead_owners_key_is_taken_over(
 
 
 @on_each_store
+async def test_a_late_owners_key_is_taken_over_before_anybody_buries_it(store: Store) -> None:
+    """A process without workers has nobody who buries the dead: the owner's lease itself must do."""
+    await join(store, "n1")
+    lease = await take_key(store, node="n1")
+    assert await reserve(store, a_key(), node="n2", now=NOW + LEASE_S - 1) == InProgress()
+
+    verdict = await reserve(store, a_key(), node="n2", now=NOW + LEASE_S + 1)
+
+    assert isinstance(verdict, Run)
+    assert not await store.finish("local", a_key(), lease, status=200, body=b"late")
+
+
+@on_each_store
 async def test_only_one_takes_over(store: Store, home: Home) -> None:
     """Fifty retries waited for the dead one; the first becomes the owner, the rest wait for that one."""
     nodes = [f"n{number}" for number in range(50)]
@@ -221,11 +234,11 @@ async def test_an_expired_key_runs_anew_also_while_its_owner_lives(store: Store)
     verdict = await reserve(store, a_key(expires_at=NOW + 10))
     assert isinstance(verdict, Run)
 
-    again = await reserve(store, a_key(body=b"other", expires_at=NOW + 50), now=NOW + 10)
+    again = await reserve(store, a_key(body=b"other", expires_at=NOW + 20), now=NOW + 10)
 
     assert isinstance(again, Run)
     assert not await store.finish("local", a_key(), verdict.lease, status=200, body=b"old")
-    assert await reserve(store, a_key(body=b"other"), node="n2", now=NOW + 49) == InProgress()
+    assert await reserve(store, a_key(body=b"other"), node="n2", now=NOW + 19) == InProgress()
 
 
 @on_each_store

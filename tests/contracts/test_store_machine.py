@@ -268,18 +268,19 @@ class StoreMachine(RuleBasedStateMachine):
         self.settle([(row.claim(), outcome) for row in self.reference.rows("running")])
 
     @precondition(lambda self: self.reference.rows("ready", "suspect"))
-    @rule(data=st.data(), node=nodes, stop=st.booleans())
-    def an_outage_of_an_hour(self, data: st.DataObject, node: str, stop: bool) -> None:
+    @rule(data=st.data(), node=nodes, stop=st.booleans(), back=st.booleans())
+    def an_outage_of_an_hour(self, data: st.DataObject, node: str, stop: bool, back: bool) -> None:
         """All that run fail; afterwards the exhausted come back, also one that was asked to stop too late."""
-        self.a_worker_takes_what_it_can(node, 2, step=False)
+        self.a_worker_takes_what_it_can(node, 2, step=True)
         running = self.reference.rows("running")
         if stop and running:
             self.both("cancel", data.draw(st.sampled_from(running)).job.id, now=self.now)
         self.all_that_run_meet_the_same(Failed(Failure(kind=FailureKind.TRANSIENT)))
-        self.time_passes(3600.0, "ready")
-        self.revive(patient=True)
-        self.claim(node, [Want("", 1), Want("m", 1)], 1)
-        self.live_and_die(node, "renew")
+        if back:
+            self.time_passes(3600.0, "ready")
+            self.revive(patient=True)
+            self.claim(node, [Want("", 1), Want("m", 1)], 1)
+            self.live_and_die(node, "renew")
 
     def settle(self, pairs: list[tuple[Claim, Outcome]]) -> None:
         written = [settle(claim, outcome, rules=RULES, now=self.now, chance=0.5) for claim, outcome in pairs]
@@ -296,15 +297,17 @@ class StoreMachine(RuleBasedStateMachine):
     # ---- People -----------------------------------------------------------------------------------------
 
     def some_ids(self, data: st.DataObject) -> list[str]:
+        """A few dead letters, and everybody else: those must not be touched."""
         dead = [row.job.id for row in self.reference.rows("dead_letter")]
-        known = [*dead, *dead, *self.reference.jobs, "nobody"]
-        return data.draw(st.lists(st.sampled_from(known), min_size=1, max_size=3))
+        named = data.draw(st.lists(st.sampled_from(dead), min_size=1, max_size=3))
+        return [*named, *(job_id for job_id in self.reference.jobs if job_id not in dead), "nobody"]
 
     @precondition(lambda self: self.reference.jobs)
     @rule(data=st.data(), tenant=st.none() | tenants)
     def cancel(self, data: st.DataObject, tenant: str | None) -> None:
         job_ids = [row.job.id for row in self.reference.rows("running")]
         job_id = data.draw(st.sampled_from([*job_ids, *self.reference.jobs, "nobody"]))
+        self.both("cancel", job_id, now=self.now, tenant="not theirs")
         self.both("cancel", job_id, now=self.now, tenant=tenant, why="enough")
 
     @precondition(lambda self: self.reference.rows("dead_letter"))
@@ -350,9 +353,12 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.reference.revivable(now=EVER, limit=1))
     @rule(patient=st.booleans())
     def revive(self, patient: bool) -> None:
-        """When its time has come, or before (who asks for it gets it)."""
+        """All but one when their time has come; or before (who asks for it gets it), and some are put off first."""
         cooled = self.both("revivable", now=self.now if patient else EVER, limit=ALL)
-        self.both("revive", sorted(job_id for job_id, _ in cooled), now=self.now, expires_after_s=500.0)
+        job_ids = sorted(job_id for job_id, _ in cooled)
+        if not patient:
+            self.both("cool", [*job_ids[:2], "nobody"], until=self.now + 100.0)
+        self.both("revive", job_ids[1:] or job_ids, now=self.now, expires_after_s=500.0)
 
     # ---- Keys and records -------------------------------------------------------------------------------
 

@@ -62,6 +62,7 @@ VERBS: dict[str, Verb] = {
     "expire": lambda store: store.expire(now=NOW, limit=1),
     "revivable": lambda store: store.revivable(now=NOW, limit=1),
     "revive": lambda store: store.revive(["j"], now=NOW, expires_after_s=1),
+    "cool": lambda store: store.cool(["j"], until=NOW),
     "prune": lambda store: store.prune(before=NOW, limit=1),
     "purge_keys": lambda store: store.purge_keys(now=NOW, limit=1),
     "reserve": lambda store: reserve(store, a_key()),

@@ -101,15 +101,23 @@ def all_ended(site: Site, *, unless: Callable[[], bool], within_s: float) -> boo
     return asyncio.run(wait())
 
 
-def replay_poison(site: Site) -> int:
-    """A job that happened to run at three kills is thought a killer. Its owner sends it back; how many there were."""
+def finish(site: Site, *, within_s: float) -> int:
+    """A job that happened to run at three kills is thought a killer: its owner sends it back. How many there were.
 
-    async def replay() -> int:
-        async with headgate.open(site.settings(), env={}) as gateway:
-            counts = [count async for count in gateway.dead_letters.replay_many(reason="poison")]
-            return counts[-1] if counts else 0
+    Of two with one dedup key the second can go only when the first is through, hence again and again.
+    """
+    replayed = 0
+    wait_for_all(site, within_s=within_s)
+    while more := asyncio.run(_replay_poison(site)):
+        replayed += more
+        wait_for_all(site, within_s=within_s)
+    return replayed
 
-    return asyncio.run(replay())
+
+async def _replay_poison(site: Site) -> int:
+    async with headgate.open(site.settings(), env={}) as gateway:
+        counts = [count async for count in gateway.dead_letters.replay_many(reason="poison")]
+        return counts[-1] if counts else 0
 
 
 # ---- The rules --------------------------------------------------------------------------------------------

@@ -91,8 +91,8 @@ async def _submit(gateway: Gateway, name: str, kind: str) -> list[headgate.JobHa
 async def holder(*, settings: Mapping[str, Any], ledgers: str) -> None:
     """Has claimed all there is, and falls silent on PostgreSQL amid the transaction that settles one of them."""
     async with headgate.open(settings, env={}, tasks=Worker(ledgers).tasks()) as gateway:
-        await gateway.jobs.count()
         durable = gateway._durable
+        await durable.join()
         wants = [Want("", 1000)]
         claims = await durable.store.claim(wants, node=durable.node.id, suspects=0, now=time.time())
 

@@ -75,9 +75,7 @@ def test_a_death_around_any_commit_leaves_all_or_nothing(family: Family, site: S
     last = _run(family, "last", before)
     assert last.wait() == 0, site.log_of(last)[-3000:]
     family.worker(**JOBS)
-    audit.wait_for_all(site, within_s=LEASE_S + 5)
-    poisoned = audit.replay_poison(site)
-    audit.wait_for_all(site, within_s=LEASE_S + 5)
+    poisoned = audit.finish(site, within_s=LEASE_S + 5)
 
     books = audit.open_books(site, "inputs", "kept", "dropped")
     audit.check_promises(books, _done(site, "accepted"))

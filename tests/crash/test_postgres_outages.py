@@ -38,11 +38,9 @@ def test_when_postgres_is_killed_and_restarted_everybody_recovers_by_themselves(
         back_at = time.monotonic()
         waits.append(_until_busy(site, producer, worker, since=back_at) - back_at)
     producer.kill()
-    audit.wait_for_all(site, within_s=LEASE_S + 5)
+    audit.finish(site, within_s=LEASE_S + 5)
     assert not worker.is_over(), site.log_of(worker)
 
-    audit.replay_poison(site)
-    audit.wait_for_all(site, within_s=LEASE_S + 5)
     books = audit.open_books(site)
     accepted = audit.check_promises(books, (job for line in site.lines("promised") for job in line["ids"]))
     assert {job.state for job in books.jobs.values()} == {JobState.COMPLETED}
@@ -54,11 +52,6 @@ def test_when_postgres_is_killed_and_restarted_everybody_recovers_by_themselves(
 
 
 @pytest.mark.skipif(not ROUNDS, reason="seven seconds for one lock: only in `make crash`")
-@pytest.mark.xfail(
-    reason="Database.transact lets a silent client keep its locks for as long as TCP likes; it needs"
-    " `set local idle_in_transaction_session_timeout`",
-    strict=False,
-)
 def test_a_worker_that_falls_silent_amid_a_transaction_does_not_keep_its_jobs(
     family: Family, site: Site, figure: Figure
 ) -> None:
@@ -66,13 +59,18 @@ def test_a_worker_that_falls_silent_amid_a_transaction_does_not_keep_its_jobs(
     lease_s = 1.0
     jobs = audit.submit(site, [{}] * 5)
     silent = family.start("holder", settings=site.settings(lease_s=lease_s))
-    until("it holds them all", lambda: [line["claims"] for line in site.lines("silent")] == [len(jobs)])
+    until(
+        "it holds them all", lambda: [line["claims"] for line in site.lines("silent")] == [len(jobs)], silent
+    )
     silent.send(signal.SIGSTOP)
     began = time.monotonic()
     for lock in site.locks:
         lock.unlink()
     family.worker(lease_s=lease_s)
-    over_at = audit.wait_for_all(site, within_s=lease_s + 5 + 1)
+    try:
+        over_at = audit.wait_for_all(site, within_s=lease_s + 5 + 1)
+    except AssertionError as stuck:
+        pytest.xfail(f"{stuck}; Database.transact needs `set local idle_in_transaction_session_timeout`")
     figure("jobs of a worker that fell silent amid a transaction", f"done after {over_at - began:.1f} s")
 
 

@@ -65,8 +65,7 @@ def test_accepted_means_finished_whatever_is_killed(family: Family, site: Site, 
     mayhem.settle_down()
     calm_at = time.monotonic()
     over_at = audit.wait_for_all(site, within_s=LEASE_S + 5 + KILLS / 5)
-    poisoned = audit.replay_poison(site)
-    audit.wait_for_all(site, within_s=LEASE_S + 5 + KILLS / 5)
+    poisoned = audit.finish(site, within_s=LEASE_S + 5 + KILLS / 5)
     books = audit.open_books(site, INPUTS)
 
     accepted = audit.check_promises(books, (job for line in site.lines("promised") for job in line["ids"]))

@@ -404,7 +404,7 @@ async def test_a_dead_letter_is_one_warning_in_the_log(
 ) -> None:
     stage = await stages.open(tasks=[fragile])
     job = await stage.ended(fragile, "x", max_attempts=2)
-    lines = [record for record in caplog.records if "dead_letter" in record.getMessage()]
+    lines = [record for record in caplog.records if record.getMessage().startswith("dead_letter ")]
     assert [(record.levelname, record.name, record.getMessage()) for record in lines] == [
         ("WARNING", "headgate", f"dead_letter job={job.id} task=fragile reason=exhausted attempts=2")
     ]

@@ -186,6 +186,27 @@ def test_the_line_is_swept_behind_many_claims(postgres_url: str, monkeypatch: py
     asyncio.run(main())
 
 
+def test_a_plan_made_for_an_empty_queue_does_not_outlive_a_flood(postgres_url: str) -> None:
+    """A prepared statement keeps its plan; one from quiet times would read the whole backlog for every claim."""
+
+    async def main() -> None:
+        async with opened(postgres_url) as store:
+            for _ in range(10):
+                await store.ready(now=NOW)
+                await store.claim([Want("m", 1)], node="n", suspects=1, now=NOW)
+            await store.accept([a_job() for _ in range(20_000)], now=NOW)
+            loop = asyncio.get_running_loop()
+            async with asyncio.timeout(30):
+                while True:
+                    started = loop.time()
+                    assert len(await store.claim([Want("m", 1)], node="n", suspects=0, now=NOW)) == 1
+                    if loop.time() - started < 0.01:
+                        break
+                    await asyncio.sleep(0.2)
+
+    asyncio.run(main())
+
+
 def test_a_store_works_in_virtual_time(postgres_url: str) -> None:
     """While the database is at work, virtual time stands still; a week of waiting costs nothing."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import asyncpg  # type: ignore[import-untyped]
 import postgres
 import pytest
-from stores.postgres_stage import NOW, a_job, after, new_id, opened
+from stores.postgres_stage import NOW, after, new_id, opened
 
 from headgate.core.job import JobState
 from headgate.core.ports.claims import Want
@@ -164,24 +164,3 @@ def test_a_page_reads_no_more_than_it_shows(
     statement, arguments = store._page(which, 50, "old-000040000")
 
     check(filled_url, statement, tuple(arguments), *indexes)
-
-
-def test_a_plan_made_for_an_empty_queue_does_not_outlive_a_flood(postgres_url: str) -> None:
-    """A prepared statement keeps its plan; one from quiet times would read the whole backlog for every claim."""
-
-    async def main() -> None:
-        async with opened(postgres_url) as store:
-            for _ in range(10):
-                await store.ready(now=NOW)
-                await store.claim([Want("m", 1)], node="n", suspects=1, now=NOW)
-            await store.accept([a_job() for _ in range(20_000)], now=NOW)
-            loop = asyncio.get_running_loop()
-            async with asyncio.timeout(30):
-                while True:
-                    started = loop.time()
-                    assert len(await store.claim([Want("m", 1)], node="n", suspects=0, now=NOW)) == 1
-                    if loop.time() - started < 0.01:
-                        break
-                    await asyncio.sleep(0.2)
-
-    asyncio.run(main())

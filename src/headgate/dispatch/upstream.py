@@ -1,6 +1,7 @@
 """One upstream at work: a provider behind its gate, with its budget, health and adaptive limit."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
@@ -23,6 +24,7 @@ from headgate.dispatch.call import Call
 from headgate.dispatch.gate import Gate
 from headgate.dispatch.work import Work
 
+logger = logging.getLogger("headgate")
 T = TypeVar("T")
 Emit = Callable[[events.Event], None]
 
@@ -176,6 +178,12 @@ class Upstream:
         if change in {Change.OPENED, Change.CLOSED}:
             self._emit(events.BreakerChanged(upstream=self.name, state=str(change), retry_in_s=retry_in_s))
         else:
+            if change is Change.HELD and failure is not None:
+                logger.error(
+                    "upstream %s is held back: %s. Check its key, model name and permissions.",
+                    self.name,
+                    failure.error,
+                )
             self._emit(
                 events.UpstreamHeld(
                     upstream=self.name,

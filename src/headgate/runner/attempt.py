@@ -3,6 +3,7 @@
 import asyncio
 import enum
 import logging
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from headgate.runner.payloads import encode
 from headgate.runner.tasks import Task, TaskTable
 
 logger = logging.getLogger("headgate")
+LONGEST_STORY_CHARS = 4000
 UNKNOWN_TASK_S = 30.0
 """How long a job waits whose task nobody here knows: another node may, or a newer version of this one."""
 
@@ -85,18 +87,19 @@ class Attempts:
         try:
             return await self._run(task, claim)
         except asyncio.CancelledError:
-            current = asyncio.current_task()
-            if attempt.stopped is not None and current is not None:
-                current.uncancel()
-            return read_stop(attempt)
+            return self._read_cancellation(attempt)
         except ClaimLost:
             return None
-        except (KeyboardInterrupt, SystemExit, GeneratorExit):
-            raise
-        except BaseException as error:
-            # A task is anybody's code; its worker must live on, and no job may be left behind.
-            logger.debug("job %s (%s) raised", claim.id, claim.task, exc_info=error)
+        except BaseException as error:  # noqa: BLE001 - see below
+            # A task is anybody's code: `sys.exit()` in it ends that job, not the worker and the jobs beside it.
             return self._read_error(error, attempt)
+
+    def _read_cancellation(self, attempt: Attempt) -> Outcome | None:
+        """The job is settled before the task ends, so its own cancellation must not reach that."""
+        current = asyncio.current_task()
+        if current is not None and current.cancelling():
+            current.uncancel()
+        return read_stop(attempt)
 
     def _has_model(self, claim: Claim) -> bool:
         """Only a suspect can get here without its model: those are claimed whatever they need."""
@@ -122,11 +125,24 @@ class Attempts:
             return read_stop(attempt)
         try:
             if isinstance(error, Exception):
-                return read_error(error, attempt.claim, self._clock)
+                outcome = read_error(error, attempt.claim, self._clock)
+                if isinstance(outcome, Failed) and outcome.failure.kind is FailureKind.BROKEN:
+                    # Most likely a mistake in the task: whoever mends it needs the line.
+                    logger.warning(
+                        "job %s (%s) raised\n%s", attempt.claim.id, attempt.claim.task, _story(error)
+                    )
+                return outcome
         except Exception:
             logger.exception("what job %s raised cannot be read", attempt.claim.id)
+        logger.warning("job %s (%s) raised %r", attempt.claim.id, attempt.claim.task, type(error).__name__)
         message = "the task raised what is no error, or an error without words"
         return Failed(Failure(kind=FailureKind.BROKEN, message=message, code=type(error).__name__))
+
+
+def _story(error: Exception) -> str:
+    """The end of its traceback, in characters that every log can hold."""
+    told = "".join(traceback.format_exception(error))[-LONGEST_STORY_CHARS:]
+    return told.encode("utf-8", "backslashreplace").decode().rstrip()
 
 
 def _read_value(value: object, context: Context) -> Outcome:

@@ -5,8 +5,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from headgate.core.errors import StoreUnavailable
+from headgate.core.errors import InvalidRequest, StoreUnavailable
 from headgate.core.job import Claim
+from headgate.core.messages import check_text
 from headgate.core.ports.calls import Llm
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.store import Store
@@ -41,6 +42,7 @@ class Context:
         self._store = store
         self._clock = clock
         self._steps: dict[str, bytes] | None = None
+        self._used: set[str] = set()
         self._told_at = -PROGRESS_EVERY_S
 
     @property
@@ -61,6 +63,12 @@ class Context:
 
         The result must be JSON; it comes back as `type`, on the first run too, so that both look alike.
         """
+        check_text("a step's name", name)
+        if name in self._used:
+            raise InvalidRequest(
+                f"step {name!r} was used before in this run: give each step a name of its own"
+            )
+        self._used.add(name)
         steps = await self._known_steps()
         stored = steps.get(name)
         if stored is None:

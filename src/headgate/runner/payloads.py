@@ -12,7 +12,7 @@ from headgate.core.record import RecordWrite
 MOST_BYTES: Final = 4 * 1024 * 1024
 LONGEST_UNIQUE_KEY_CHARS: Final = 4096
 _encoder = msgspec.json.Encoder()
-_ordered = msgspec.json.Encoder(order="deterministic")
+_ordered = msgspec.json.Encoder(order="sorted")
 
 
 def fingerprinted(value: Any, *, what: str) -> bytes:

@@ -69,14 +69,14 @@ class Settlements:
         await self._back.aclose()
 
     async def _settle(self, reports: Sequence[Report]) -> list[Settled]:
-        """Each kind with others of its kind; those with more to write one by one."""
+        """Each kind with others of its kind; the rest one by one."""
         answers: dict[int, Settled] = {}
-        final, back, whole = _sort_out(reports)
+        final, back, others = _sort_out(reports)
         for group, chosen in ((self._final, final), (self._back, back)):
             if chosen:
                 together = await group.put([reports[number] for number in chosen], len(chosen))
                 answers.update(zip(chosen, together, strict=True))
-        for number in whole:
+        for number in others:
             answers[number] = await self._whole(reports[number])
         return [answers[number] for number in range(len(reports))]
 
@@ -141,16 +141,21 @@ class Doubts:
 
 
 def _sort_out(reports: Sequence[Report]) -> tuple[list[int], list[int], list[int]]:
-    """The numbers of those that end a job, of those that send one back, and of those with more to write."""
+    """The numbers of those that end a job, of those that send one back, and of the others.
+
+    Others have more to write, or are a second word about a job, which waits for the first.
+    """
     final: list[int] = []
     back: list[int] = []
-    whole: list[int] = []
+    others: list[int] = []
+    told: set[str] = set()
     for number, (one, _) in enumerate(reports):
-        if one.records or one.follow_ups:
-            whole.append(number)
+        if one.records or one.follow_ups or one.id in told:
+            others.append(number)
         else:
+            told.add(one.id)
             (back if one.state is JobState.PENDING else final).append(number)
-    return final, back, whole
+    return final, back, others
 
 
 def _answer(applied: bool) -> Settled:

@@ -11,6 +11,9 @@ delete from nodes where id = ?
 -- name: is_node
 select 1 from nodes where id = ?
 
+-- name: lives
+select 1 from nodes where id = ? and expires_at > ?
+
 -- name: nodes_at
 select id from nodes where home = ?
 
