@@ -238,6 +238,17 @@ async def test_a_replayed_job_no_longer_waits_for_its_revival(store: Store) -> N
 
 
 @on_each_store
+async def test_a_replayed_job_that_expires_forgets_its_old_cool_down(store: Store) -> None:
+    """It died of something else this time; only the exhausted come back by themselves."""
+    await exhausted(store, "j")
+    await replay(store, "j", expires_after_s=10.0)
+    await store.expire(now=LATER + 10.0, limit=10)
+
+    assert (await found(store, "j")).reason == "expired"
+    assert await store.revivable(now=EVER, limit=10) == []
+
+
+@on_each_store
 async def test_a_discarded_letter_needs_nobody_any_more(store: Store) -> None:
     """It leaves the list of dead letters, keeps its story, and does not come back by itself."""
     await exhausted(store, "j")

@@ -140,8 +140,9 @@ class Attempts:
 
 
 def _story(error: Exception) -> str:
-    """The end of its traceback, in characters that every log can hold."""
-    told = "".join(traceback.format_exception(error))[-LONGEST_STORY_CHARS:]
+    """Where it was raised, in characters that every log can hold."""
+    lines = [*traceback.format_tb(error.__traceback__), *traceback.format_exception_only(error)]
+    told = "".join(lines)[-LONGEST_STORY_CHARS:]
     return told.encode("utf-8", "backslashreplace").decode().rstrip()
 
 

@@ -100,8 +100,9 @@ with moved as (
            created_at, null, dedup_key, null, metadata, coalesce($5::bytea, input), 'ready', 0, 0, 0, 0, $3::float8,
            $3 + priority * 60.0 - case when lane = 'interactive' then 600.0 else 0.0 end, $4::float8,
            coalesce(history, '') || told.entry
-    from (select unnest($1::text[]) as dead_id, unnest($2::text[]) as entry) as told
+    from unnest($1::text[], $2::text[]) with ordinality as told (dead_id, entry, turn)
     join headgate.finished_jobs on id = told.dead_id and state = 'dead_letter'
+    order by told.turn
     on conflict do nothing
     returning id
 ), gone as (

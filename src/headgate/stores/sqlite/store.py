@@ -1,7 +1,6 @@
 """The SQLite store put together: one file, its writer, its readers, its bell."""
 
 import asyncio
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -50,8 +49,6 @@ class SqliteStore(JobVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, RecordVerbs):
     def _open(self) -> apsw.Connection:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            # Prompts and answers are in it: for its owner's eyes, like what SQLite puts beside it.
-            os.close(os.open(self._path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
             connection = self._connect()
             migrate(connection)
             self.secret = value(connection, SQL.read_secret)
