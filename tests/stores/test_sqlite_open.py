@@ -4,8 +4,9 @@ import asyncio
 import os
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import apsw
@@ -230,13 +231,13 @@ def _as_nobody(act: Callable[[], None]) -> str:
 
 
 @pytest.fixture
-def open_folder(tmp_path: Path) -> Path:
-    """A folder that others may enter: pytest's own are private."""
-    for parent in (tmp_path, *tmp_path.parents[:2]):
-        parent.chmod(0o755)
-    folder = tmp_path / "data"
-    folder.mkdir()
-    return folder
+def open_folder() -> Iterator[Path]:
+    """A folder that others may enter: pytest's own are private, however deep."""
+    with tempfile.TemporaryDirectory() as parent:
+        Path(parent).chmod(0o755)
+        folder = Path(parent) / "data"
+        folder.mkdir()
+        yield folder
 
 
 def test_a_read_only_folder_is_told_as_what_it_is(open_folder: Path) -> None:
