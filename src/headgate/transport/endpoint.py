@@ -1,0 +1,130 @@
+"""Where a request goes, rendered once: origin, request line and the headers that never change.
+
+Knows how URLs and headers are spelled; opens nothing.
+"""
+
+import re
+import urllib.parse
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from headgate.transport.errors import HeaderRefused, UrlRefused
+from headgate.transport.headers import RawHeader
+
+_PORTS: Final = {"http": 80, "https": 443}
+_METHOD: Final = re.compile(r"[A-Z]{1,20}")
+_TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE: Final = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
+_ODD: Final = re.compile(r"[\x00-\x20\x7f\\]")
+_HOST_NAME: Final = re.compile(r"[0-9a-z._-]{1,253}")
+_TARGET_SAFE: Final = "!#$%&'()*+,/:;=?@[]~"
+_OURS: Final = frozenset(
+    {
+        b"host",
+        b"content-length",
+        b"transfer-encoding",
+        b"connection",
+        b"accept-encoding",
+        b"expect",
+        b"upgrade",
+        b"te",
+    }
+)
+
+
+class Origin(NamedTuple):
+    """Scheme, host and port: what connections are kept by."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def tls(self) -> bool:
+        return self.scheme == "https"
+
+    @property
+    def authority(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+
+    def __str__(self) -> str:
+        return f"{self.scheme}://{self.authority}"
+
+
+class Endpoint:
+    """A prepared request: everything but the body and the headers of one call. Make it once, send it often."""
+
+    __slots__ = ("method", "origin", "start", "static", "target")
+
+    def __init__(self, url: str, *, method: str = "POST", headers: Iterable[RawHeader] = ()) -> None:
+        if _METHOD.fullmatch(method) is None or method in {"HEAD", "CONNECT"}:
+            raise ValueError(f"{method!r} is no method this transport can send")
+        self.method = method
+        self.origin, self.target = split_url(url)
+        self.static = render_headers(headers)
+        self.start = self.head()
+
+    def head(self, target_prefix: str = "", proxy_headers: bytes = b"") -> bytes:
+        """Everything up to the length of the body. A proxy wants the whole URL and its own headers."""
+        return (
+            f"{self.method} {target_prefix}{self.target} HTTP/1.1\r\n"
+            f"Host: {self.origin.authority}\r\nAccept-Encoding: identity\r\n"
+        ).encode("ascii") + b"%b%bContent-Length: " % (proxy_headers, self.static)
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self.method} {self.origin})"
+
+
+def split_url(url: str) -> tuple[Origin, str]:
+    """The origin and the request target of an http(s) URL, spelled for the wire. Raises `UrlRefused`."""
+    if _ODD.search(url):
+        raise UrlRefused("the URL holds a space, a backslash or a control character; percent-encode it")
+    try:
+        parts = urllib.parse.urlsplit(url)
+        port, host = parts.port, parts.hostname
+    except ValueError as error:
+        raise UrlRefused(f"the URL cannot be read: {error}") from None
+    if parts.scheme not in _PORTS:
+        raise UrlRefused(f"the URL must begin with http:// or https://, not {parts.scheme[:20]!r}")
+    if "@" in parts.netloc:
+        raise UrlRefused("the URL must not hold a user name or password")
+    if not host or port == 0:
+        raise UrlRefused("the URL names no host" if not host else "port 0 cannot be reached")
+    path = urllib.parse.quote(parts.path or "/", safe=_TARGET_SAFE)
+    query = f"?{urllib.parse.quote(parts.query, safe=_TARGET_SAFE)}" if parts.query else ""
+    return Origin(parts.scheme, _host_name(host), port or _PORTS[parts.scheme]), path + query
+
+
+def _host_name(host: str) -> str:
+    """The host as names are looked up: lower case, punycode. Brackets are gone already."""
+    if ":" in host:
+        if "%" in host:
+            raise UrlRefused("an IPv6 address with a zone cannot be reached from here")
+        return host
+    try:
+        name = host if host.isascii() else host.encode("idna").decode("ascii")
+    except UnicodeError:
+        raise UrlRefused(f"{host[:80]!r} is no host name") from None
+    if _HOST_NAME.fullmatch(name) is None:
+        raise UrlRefused(f"{host[:80]!r} is no host name")
+    return name
+
+
+def render_headers(headers: Iterable[RawHeader]) -> bytes:
+    """Header lines for the wire. What would break or double the request is refused, without its value."""
+    lines = []
+    for name, value in headers:
+        if _TOKEN.fullmatch(name) is None:
+            raise HeaderRefused(f"{name[:80]!r} is no header name")
+        if name.lower() in _OURS:
+            raise HeaderRefused(
+                f"the header {name.decode()} is written by the transport itself; leave it out"
+            )
+        if _VALUE.fullmatch(value) is None:
+            raise HeaderRefused(
+                f"the value of the header {name.decode()} holds a line break or control character; "
+                "if it is a key, look for a line break at its end"
+            )
+        lines.append(b"%b: %b\r\n" % (name, value))
+    return b"".join(lines)
