@@ -1,7 +1,7 @@
 """The seam to a provider: a wire format in front of one model. All else happens on our side of it."""
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -9,6 +9,7 @@ from headgate.core.embeddings import EmbeddingRequest, Embeddings
 from headgate.core.errors import ProviderFailure
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.messages import Answer, Chunk, Request
+from headgate.core.wire import WireAnswer, WireRequest
 
 
 class ItemAnswer(msgspec.Struct, frozen=True):
@@ -39,6 +40,22 @@ class Provider(Protocol):
         ...
 
     async def aclose(self) -> None: ...
+
+
+@runtime_checkable
+class WireProvider(Provider, Protocol):
+    """A provider that speaks OpenAI's format itself: bodies pass through it byte by byte."""
+
+    async def relay(self, request: WireRequest) -> WireAnswer:
+        """Send the request under the provider's own model name; its 200 is checked, its bytes are kept."""
+        ...
+
+    def relay_stream(self, request: WireRequest) -> AsyncIterator[bytes]:
+        """The bytes of the server-sent events as they arrive. Closing it early stops the work upstream.
+
+        Ends when the upstream's answer ends; whether `[DONE]` was among it is the reader's to see.
+        """
+        ...
 
 
 def no_embeddings() -> ProviderFailure:
