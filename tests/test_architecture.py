@@ -30,7 +30,11 @@ def test_every_room_but_wiring_and_the_front_is_kept_from_naming_providers() -> 
     above = {"cli", "wiring"}
     forbidden = next(contract for contract in _contracts() if "Only wiring" in str(contract["name"]))
     layers = [name for layer in _contracts()[0]["layers"] for name in layer.replace("|", " ").split()]
-    expected = {f"headgate.{name}" for name in layers if name not in above | {"providers", "stores", "transport", "core"}}
+    expected = {
+        f"headgate.{name}"
+        for name in layers
+        if name not in above | {"providers", "stores", "transport", "core"}
+    }
     assert set(forbidden["source_modules"]) == expected
 
 

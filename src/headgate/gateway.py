@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
+import msgspec
+
 from headgate.core import events
 from headgate.core.embeddings import EmbeddingReply, EmbeddingRequest, check_embedding, read_input
 from headgate.core.errors import DeadlineExceeded, HeadgateError, InvalidRequest
@@ -16,7 +18,7 @@ from headgate.dispatch.call import Announce, AnyRequest, Call
 from headgate.dispatch.holding import HeldSlot, hold_slot
 from headgate.dispatch.many import complete_many
 from headgate.dispatch.microbatch import Gatherer
-from headgate.dispatch.once import Once
+from headgate.dispatch.once import Asking, Once
 from headgate.dispatch.requests import Requests
 from headgate.dispatch.router import ResponseRouter
 from headgate.dispatch.routes import Balance, Gather, Routes
@@ -31,6 +33,8 @@ from headgate.runner.payloads import fingerprinted
 from headgate.runner.records import Records
 
 DRAIN_S: Final = 30.0
+_encode_reply = msgspec.json.Encoder().encode
+_decode_reply = msgspec.json.Decoder(Reply).decode
 
 
 class Gateway:
@@ -272,7 +276,8 @@ class Gateway:
             finally:
                 self._requests.land(request)
 
-        return await self._once.reply(request.tenant, "complete", key, body, ask, deadline=call.deadline)
+        asking = Asking(ask, _encode_reply, _decode_reply)
+        return await self._once.reply(request.tenant, "complete", key, body, asking, deadline=call.deadline)
 
     async def _gather(
         self, request: Request, call: Call, check: Check | None, gather: Gather, most_inputs: int

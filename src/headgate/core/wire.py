@@ -9,7 +9,13 @@ from collections.abc import Mapping
 
 import msgspec
 
-from headgate.core.messages import Lane, Usage
+from headgate.core.messages import (
+    CHARS_PER_TOKEN,
+    EXPECTED_OUTPUT_TOKENS,
+    MOST_OUTPUT_TOKENS,
+    Lane,
+    Usage,
+)
 
 
 class Endpoint(enum.StrEnum):
@@ -43,3 +49,35 @@ class WireAnswer(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
     blank: bool = False
     """No content, no tool call, no refusal in it: the provider was paid for nothing."""
+
+
+class WireReply(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer with its story."""
+
+    request_id: str
+    model: str
+    upstream: str
+    body: bytes
+    usage: Usage
+    attempts: int = 1
+    latency_ms: float = 0.0
+    queue_ms: float = 0.0
+    replayed: bool = False
+    """Told again under its idempotency key; nobody was asked for it this time."""
+
+
+def wire_tokens(request: WireRequest) -> int:
+    """How many tokens to reserve before the call: a guess from bytes, and the answer's bound when there is one."""
+    asked = -(-request.size_bytes // CHARS_PER_TOKEN)
+    if request.endpoint is Endpoint.EMBEDDINGS:
+        return asked
+    for name in ("max_completion_tokens", "max_tokens"):
+        bound = bytes(request.fields.get(name, b""))
+        if bound.isdigit():
+            return asked + min(int(bound[:9]), MOST_OUTPUT_TOKENS)
+    return asked + EXPECTED_OUTPUT_TOKENS
+
+
+def estimate_wire_usage(request: WireRequest, output_tokens: int) -> Usage:
+    """For upstreams that do not count."""
+    return Usage(-(-request.size_bytes // CHARS_PER_TOKEN), output_tokens, estimated=True)

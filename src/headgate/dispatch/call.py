@@ -8,10 +8,11 @@ from headgate.core.embeddings import EmbeddingRequest, embedding_tokens
 from headgate.core.errors import HeadgateError
 from headgate.core.messages import Lane, Request, reserve_tokens
 from headgate.core.retry import RetryPolicy
+from headgate.core.wire import WireRequest, wire_tokens
 
 Announce = Callable[[], Awaitable[None]]
 
-AnyRequest: TypeAlias = Request | EmbeddingRequest
+AnyRequest: TypeAlias = Request | EmbeddingRequest | WireRequest
 """What a call may carry. Only the work it does knows which."""
 
 
@@ -103,4 +104,10 @@ class Call:
 
 
 def _tokens(request: AnyRequest) -> int:
-    return embedding_tokens(request) if isinstance(request, EmbeddingRequest) else reserve_tokens(request)
+    match request:
+        case WireRequest():
+            return wire_tokens(request)
+        case EmbeddingRequest():
+            return embedding_tokens(request)
+        case _:
+            return reserve_tokens(request)

@@ -8,7 +8,8 @@ runs the call again, or is refused: the operator decides (`idempotency.unknown`)
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final, assert_never
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar, assert_never
 
 import msgspec
 
@@ -24,7 +25,6 @@ from headgate.core.idempotency import (
     Verdict,
     key_claim,
 )
-from headgate.core.messages import Reply
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.keys import Keys
 from headgate.dispatch.call import Announce
@@ -32,11 +32,18 @@ from headgate.dispatch.call import Announce
 logger = logging.getLogger("headgate")
 ASK_AGAIN_S: Final = 0.25
 KEEP_TRYING_S: Final = (0.2, 1.0, 5.0)
-Ask = Callable[[Announce], Awaitable[Reply]]
+Reply = TypeVar("Reply", bound=msgspec.Struct)
+"""Has a field `replayed`."""
 Place = tuple[str, str, str]
 
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Reply).decode
+
+@dataclass(frozen=True, slots=True)
+class Asking(Generic[Reply]):
+    """A call that may have been made before: how to make it, and how its reply is kept."""
+
+    ask: Callable[[Announce], Awaitable[Reply]]
+    encode: Callable[[Reply], bytes]
+    decode: Callable[[bytes], Reply]
 
 
 class _Shared:
@@ -44,12 +51,12 @@ class _Shared:
 
     __slots__ = ("claim", "sharers", "task")
 
-    def __init__(self, claim: KeyClaim, task: "asyncio.Task[Reply | None]") -> None:
+    def __init__(self, claim: KeyClaim, task: "asyncio.Task[Any]") -> None:
         self.claim = claim
         self.task = task
         self.sharers = 0
 
-    async def wait(self) -> Reply | None:
+    async def wait(self) -> Any:
         """The answer; None when there is none to share, and the caller had better ask anew."""
         self.sharers += 1
         try:
@@ -74,15 +81,15 @@ class Once:
         """Whatever this node holds in the store stands here; a key that does not is nobody's any more."""
 
     async def reply(
-        self, tenant: str, endpoint: str, key: str, body: bytes, ask: Ask, *, deadline: float
+        self, tenant: str, endpoint: str, key: str, body: bytes, asking: Asking[Reply], *, deadline: float
     ) -> Reply:
-        """What `ask` answers, or answered before under this key."""
+        """What is answered, or was answered before under this key."""
         claim = self._claim(endpoint, key, body)
         place = (tenant, endpoint, key)
         while True:
             shared = self._running.get(place)
             if shared is None:
-                reply = await self._lead(place, claim, ask, deadline).wait()
+                reply: Reply | None = await self._lead(place, claim, asking, deadline).wait()
             elif shared.claim.request_hash != claim.request_hash:
                 raise KeyMismatch(key)
             else:
@@ -90,15 +97,15 @@ class Once:
             if reply is not None:
                 return reply
 
-    def _lead(self, place: Place, claim: KeyClaim, ask: Ask, deadline: float) -> _Shared:
+    def _lead(self, place: Place, claim: KeyClaim, asking: Asking[Reply], deadline: float) -> _Shared:
         """Known here before the store is asked, so that nothing this node holds is ever forgotten."""
-        task = asyncio.get_running_loop().create_task(self._work(place[0], claim, ask, deadline))
+        task = asyncio.get_running_loop().create_task(self._work(place[0], claim, asking, deadline))
         shared = self._running[place] = _Shared(claim, task)
         # Gone from the table before anybody hears how it ended: who comes then asks the store.
         task.add_done_callback(lambda _task: self._running.pop(place, None))
         return shared
 
-    async def _share(self, shared: _Shared, deadline: float) -> Reply | None:
+    async def _share(self, shared: _Shared, deadline: float) -> Any:
         """The call's answer; None when it ran out of its own time and this caller has some left."""
         try:
             async with asyncio.timeout_at(deadline):
@@ -111,18 +118,20 @@ class Once:
             raise _still_running(shared.claim.key) from None
         return None if reply is None else msgspec.structs.replace(reply, replayed=True)
 
-    async def _work(self, tenant: str, claim: KeyClaim, ask: Ask, deadline: float) -> Reply | None:
+    async def _work(
+        self, tenant: str, claim: KeyClaim, asking: Asking[Reply], deadline: float
+    ) -> Reply | None:
         while True:
             verdict = await self._reserve(tenant, claim)
             if isinstance(verdict, Run):
-                return await self._run(tenant, claim, verdict, ask)
-            if (reply := self._known(claim.key, verdict)) is not None:
+                return await self._run(tenant, claim, verdict, asking)
+            if (reply := self._known(claim.key, verdict, asking)) is not None:
                 return reply
             if self._clock.now() + ASK_AGAIN_S >= deadline:
                 raise _still_running(claim.key)
             await self._clock.sleep(ASK_AGAIN_S)
 
-    async def _run(self, tenant: str, claim: KeyClaim, run: Run, ask: Ask) -> Reply:
+    async def _run(self, tenant: str, claim: KeyClaim, run: Run, asking: Asking[Reply]) -> Reply:
         if run.rerun:
             logger.warning("idempotency key %r runs again: its process died after sending", claim.key[:100])
 
@@ -132,22 +141,24 @@ class Once:
                 raise _still_running(claim.key)
 
         try:
-            reply = await ask(announce)
+            reply = await asking.ask(announce)
         except BaseException:
             await self._free(tenant, claim, run.lease)
             raise
-        return await self._finish(tenant, claim, run.lease, reply)
+        return await self._finish(tenant, claim, run.lease, reply, asking)
 
-    async def _finish(self, tenant: str, claim: KeyClaim, lease: int, reply: Reply) -> Reply:
+    async def _finish(
+        self, tenant: str, claim: KeyClaim, lease: int, reply: Reply, asking: Asking[Reply]
+    ) -> Reply:
         """Store the answer. Whatever comes between, the caller gets one: the recorded one if there is any."""
-        body = _encode(reply)
+        body = asking.encode(reply)
         for rest_s in (*KEEP_TRYING_S, None):
             try:
                 while not await self._keys.finish(tenant, claim, lease, status=200, body=body):
                     # We were thought dead, and somebody else took the key over.
                     verdict = await self._reserve(tenant, claim)
                     if not isinstance(verdict, Run):
-                        return self._known(claim.key, verdict) or reply
+                        return self._known(claim.key, verdict, asking) or reply
                     lease = verdict.lease
             except StoreUnavailable:
                 if rest_s is None:
@@ -169,11 +180,11 @@ class Once:
         except StoreUnavailable as error:
             logger.warning("idempotency key %r could not be freed: %s", claim.key[:100], error)
 
-    def _known(self, key: str, verdict: Verdict) -> Reply | None:
+    def _known(self, key: str, verdict: Verdict, asking: Asking[Reply]) -> Reply | None:
         """The stored answer; None while somebody is at it."""
         match verdict:
             case Replay(body=body):
-                return msgspec.structs.replace(_decode(body), replayed=True)
+                return msgspec.structs.replace(asking.decode(body), replayed=True)
             case Mismatch():
                 raise KeyMismatch(key)
             case InProgress(unknown=True):

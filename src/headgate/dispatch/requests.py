@@ -79,19 +79,19 @@ class Requests:
     async def complete(
         self, request: Request, call: Call, check: Check | None = None, *, insist: bool = False
     ) -> Reply:
-        work = Complete(request, check, self._first_token_s(request))
-        served = await self._serve(request, call, work, insist=insist)
+        work = Complete(request, check, self.first_token_s(request))
+        served = await self.serve(request, call, work, insist=insist)
         reply = self.reply(request, call, served.result, served.upstream.name)
         self.answered(request, call, reply)
         return reply
 
     async def embed(self, request: EmbeddingRequest, call: Call) -> EmbeddingReply:
-        served = await self._serve(request, call, Embed(request, self._first_token_s(request)))
+        served = await self.serve(request, call, Embed(request, self.first_token_s(request)))
         reply = self._embedding_reply(request, call, served.result, served.upstream.name)
         self.answered(request, call, reply)
         return reply
 
-    async def _serve(
+    async def serve(
         self, request: AnyRequest, call: Call, work: Work[T], *, insist: bool = False
     ) -> Served[T]:
         """A whole result, its slot given back; an end without one is told here."""
@@ -106,7 +106,7 @@ class Requests:
         served.release()
         return served
 
-    def _first_token_s(self, request: AnyRequest) -> float | None:
+    def first_token_s(self, request: AnyRequest) -> float | None:
         return self.dispatcher.routes.find(request.model).timeouts.first_token_s
 
     def reply(self, request: Request, call: Call, answer: Answer, upstream: str) -> Reply:

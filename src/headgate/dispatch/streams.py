@@ -1,32 +1,35 @@
-"""A reply as it is being written. Until its first content it could be retried; from then on it is one stream."""
+"""An answer as it is being written. Until its first content it could be retried; from then on it is one stream."""
 
 import asyncio
 import weakref
+from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import Self
+from typing import Any, Generic, Self, TypeVar
 
 from headgate.core.errors import DeadlineExceeded, HeadgateError, InvalidRequest, StreamCut
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.foreign import classify
 from headgate.core.messages import Chunk, Request, Usage, estimate_usage
-from headgate.dispatch.call import Call
+from headgate.dispatch.call import AnyRequest, Call
 from headgate.dispatch.dispatcher import Served, deadline_passed
 from headgate.dispatch.requests import Requests
-from headgate.dispatch.work import Opened, OpenStream, close_stream, next_chunk
+from headgate.dispatch.work import Opened, OpenStream, Work, close_stream, next_chunk
+
+Piece = TypeVar("Piece")
 
 
-class ReplyStream:
-    """Chunks of one reply. Leave it through `async with`, or read it to its end: both free its slot.
+class AnswerStream(Generic[Piece]):
+    """Pieces of one answer. Leave it through `async with`, or read it to its end: both free its slot.
 
     Nothing is sent before the first `async with` or the first chunk is asked for. It has one reader at a
     time, and its deadline holds also while nobody reads.
     """
 
-    def __init__(self, requests: Requests, request: Request, call: Call) -> None:
+    def __init__(self, requests: Requests, request: AnyRequest, call: Call) -> None:
         self._requests = requests
         self._request = request
         self._call = call
-        self._served: Served[Opened] | None = None
+        self._served: Served[Opened[Piece]] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._flying = False
@@ -34,8 +37,31 @@ class ReplyStream:
         self._reading = False
         self._over = False
         self._late: DeadlineExceeded | None = None
-        self._chars = 0
         self._usage: Usage | None = None
+
+    # ---- What kind of pieces they are -----------------------------------------------------------------
+
+    def _opening_work(self, first_token_s: float) -> Work[Opened[Piece]]:
+        """The call that brings the stream up to its first content."""
+        raise NotImplementedError
+
+    async def _read(self, pieces: AsyncIterator[Piece], patience_s: float) -> Piece:
+        """The next piece; StopAsyncIteration at a proper end, any other exception when it broke."""
+        raise NotImplementedError
+
+    def _note(self, piece: Piece) -> None:
+        """A piece is on its way to the reader: keep what the books need."""
+        raise NotImplementedError
+
+    def _estimate(self) -> Usage:
+        """What it cost, where the provider did not say."""
+        raise NotImplementedError
+
+    def _length(self) -> str:
+        """How much was handed out, in words."""
+        raise NotImplementedError
+
+    # ---- For the reader -------------------------------------------------------------------------------
 
     @property
     def request_id(self) -> str:
@@ -71,7 +97,7 @@ class ReplyStream:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Chunk:
+    async def __anext__(self) -> Piece:
         if self._reading:
             raise InvalidRequest("this stream is being read already; a stream has one reader")
         self._reading = True
@@ -101,7 +127,7 @@ class ReplyStream:
 
     # ---- Opening and reading ------------------------------------------------------------------------
 
-    async def _open(self) -> Served[Opened]:
+    async def _open(self) -> Served[Opened[Piece]]:
         if self._over:
             raise self._late or InvalidRequest("this stream is over; ask for a new one")
         if self._served is not None:
@@ -110,7 +136,7 @@ class ReplyStream:
         self._flying = self._opening = True
         first_token_s = self._requests.dispatcher.routes.find(self._call.model).timeouts.stream_first_token_s
         try:
-            served = await self._requests.dispatcher.run(self._call, OpenStream(self._request, first_token_s))
+            served = await self._requests.dispatcher.run(self._call, self._opening_work(first_token_s))
         except asyncio.CancelledError:
             self._end()
             self._requests.cancelled(self._request)
@@ -134,7 +160,7 @@ class ReplyStream:
     def _closed_meanwhile(self) -> bool:
         return self._over
 
-    async def _next(self) -> Chunk:
+    async def _next(self) -> Piece:
         if self._late is not None:
             raise self._late
         if self._over:
@@ -143,7 +169,7 @@ class ReplyStream:
         if served.result.waiting:
             return self._handed_out(served.result.waiting.pop(0))
         try:
-            return self._handed_out(await next_chunk(served.result.chunks, self._patience_s(served)))
+            return self._handed_out(await self._read(served.result.chunks, self._patience_s(served)))
         except StopAsyncIteration:
             self._finished(served)
             raise
@@ -156,31 +182,29 @@ class ReplyStream:
                 raise await self._expired() from error
             raise await self._cut(served, error) from error
 
-    def _patience_s(self, served: Served[Opened]) -> float:
+    def _patience_s(self, served: Served[Opened[Piece]]) -> float:
         return min(served.upstream.timeouts.idle_s, max(0.0, self._call.deadline - self._now()))
 
-    def _handed_out(self, chunk: Chunk) -> Chunk:
-        self._chars += len(chunk.text)
-        if chunk.usage is not None:
-            self._usage = chunk.usage
-        return chunk
+    def _handed_out(self, piece: Piece) -> Piece:
+        self._note(piece)
+        return piece
 
     # ---- Ends ---------------------------------------------------------------------------------------
 
-    def _finished(self, served: Served[Opened]) -> None:
+    def _finished(self, served: Served[Opened[Piece]]) -> None:
         self._end()
         served.upstream.settle(served.ticket, self._usage)
         served.upstream.ended(served.ticket, self._call, served.number, None, self._usage)
         served.release()
-        self._usage = self._usage or estimate_usage(self._request, " " * self._chars)
+        self._usage = self._usage or self._estimate()
         self._requests.ended(self._request, self._call, upstream=served.upstream.name, usage=self._usage)
 
-    async def _cut(self, served: Served[Opened], error: Exception) -> StreamCut:
+    async def _cut(self, served: Served[Opened[Piece]], error: Exception) -> StreamCut:
         """The stream broke after content was handed out: nothing can be retried, everything is noted."""
         self._end()
         failure = classify(error, now=self._requests.dispatcher.clock.utc())
         cut = StreamCut(
-            f"{served.upstream.name}: the stream broke after {self._chars} characters: "
+            f"{served.upstream.name}: the stream broke after {self._length()}: "
             f"{failure.message or failure.error}",
             failure=failure,
             attempts=self._call.attempts,
@@ -223,7 +247,7 @@ class ReplyStream:
         return self._requests.dispatcher.clock.now()
 
 
-def _on_deadline(stream: "weakref.ref[ReplyStream]") -> None:
+def _on_deadline(stream: "weakref.ref[AnswerStream[Any]]") -> None:
     """A timer that keeps no stream alive."""
     if (living := stream()) is not None:
         living.on_deadline()
@@ -231,9 +255,9 @@ def _on_deadline(stream: "weakref.ref[ReplyStream]") -> None:
 
 async def _abandon(
     requests: Requests,
-    request: Request,
+    request: AnyRequest,
     call: Call,
-    served: Served[Opened] | None,
+    served: Served[Opened[Piece]] | None,
     late: DeadlineExceeded | None = None,
 ) -> None:
     """The reader left or its time is up: stop the provider and free what was held."""
@@ -251,3 +275,29 @@ async def _abandon(
             requests.cancelled(request)
         else:
             requests.failed(request, call, late)
+
+
+class ReplyStream(AnswerStream[Chunk]):
+    """A reply for callers of the library: text, tool calls and usage, chunk by chunk."""
+
+    def __init__(self, requests: Requests, request: Request, call: Call) -> None:
+        super().__init__(requests, request, call)
+        self._asked = request
+        self._chars = 0
+
+    def _opening_work(self, first_token_s: float) -> Work[Opened[Chunk]]:
+        return OpenStream(self._asked, first_token_s)
+
+    async def _read(self, pieces: AsyncIterator[Chunk], patience_s: float) -> Chunk:
+        return await next_chunk(pieces, patience_s)
+
+    def _note(self, piece: Chunk) -> None:
+        self._chars += len(piece.text)
+        if piece.usage is not None:
+            self._usage = piece.usage
+
+    def _estimate(self) -> Usage:
+        return estimate_usage(self._asked, " " * self._chars)
+
+    def _length(self) -> str:
+        return f"{self._chars} characters"

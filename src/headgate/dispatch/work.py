@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -47,7 +47,7 @@ class Complete:
         self._first_token_s = first_token_s
 
     async def call(self, provider: Provider) -> Answer:
-        return _an_answer(await _in_time(provider.complete(self._request), self._first_token_s))
+        return _an_answer(await in_time(provider.complete(self._request), self._first_token_s))
 
     def flaw(self, result: Answer) -> str | None:
         return flaw_of(result, self._check)
@@ -56,7 +56,7 @@ class Complete:
         return result.usage or estimate_usage(self._request, result.content or "")
 
 
-async def _in_time(answer: Awaitable[T], first_token_s: float | None) -> T:
+async def in_time(answer: Awaitable[T], first_token_s: float | None) -> T:
     """A whole answer; `first_token_s` bounds it only when set."""
     if first_token_s is None:
         return await answer
@@ -67,7 +67,7 @@ async def _in_time(answer: Awaitable[T], first_token_s: float | None) -> T:
     except TimeoutError:
         if not scope.expired():
             raise
-        raise _timed_out(f"no answer within first_token_s ({first_token_s:g} s)") from None
+        raise timed_out(f"no answer within first_token_s ({first_token_s:g} s)") from None
 
 
 def _an_answer(answer: object) -> Answer:
@@ -142,7 +142,7 @@ class Embed:
         self._first_token_s = first_token_s
 
     async def call(self, provider: Provider) -> Embeddings:
-        return _embeddings(await _in_time(provider.embed(self._request), self._first_token_s))
+        return _embeddings(await in_time(provider.embed(self._request), self._first_token_s))
 
     def flaw(self, result: Embeddings) -> str | None:
         asked, answered = len(self._request.input), len(result.vectors)
@@ -167,12 +167,12 @@ def _is_list(value: object) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes)
 
 
-class Opened:
+class Opened(Generic[T]):
     """A stream whose first content has arrived: `waiting` chunks are yet to be handed out."""
 
     __slots__ = ("chunks", "waiting")
 
-    def __init__(self, chunks: AsyncIterator[Chunk], waiting: list[Chunk]) -> None:
+    def __init__(self, chunks: AsyncIterator[T], waiting: list[T]) -> None:
         self.chunks = chunks
         self.waiting = waiting
 
@@ -187,7 +187,7 @@ class OpenStream:
         self._request = request
         self._first_token_s = first_token_s
 
-    async def call(self, provider: Provider) -> Opened:
+    async def call(self, provider: Provider) -> Opened[Chunk]:
         chunks = provider.stream(self._request)
         try:
             return Opened(chunks, await self._first_content(chunks))
@@ -207,19 +207,19 @@ class OpenStream:
         except TimeoutError:
             if not scope.expired():
                 raise
-            raise _timed_out(f"no content within first_token_s ({self._first_token_s:g} s)") from None
+            raise timed_out(f"no content within first_token_s ({self._first_token_s:g} s)") from None
         return seen
 
-    def flaw(self, result: Opened) -> str | None:
+    def flaw(self, result: Opened[Chunk]) -> str | None:
         return (
             None if any(chunk.has_content for chunk in result.waiting) else "the stream ended without content"
         )
 
-    def usage(self, result: Opened) -> Usage | None:  # noqa: ARG002 - known only when the stream has ended
+    def usage(self, result: Opened[Chunk]) -> Usage | None:  # noqa: ARG002 - known only when the stream has ended
         return None
 
 
-async def close_stream(chunks: AsyncIterator[Chunk]) -> None:
+async def close_stream(chunks: AsyncIterator[Any]) -> None:
     """Stop the provider's work; generators and our own iterators both close this way."""
     closing = getattr(chunks, "aclose", None)
     if closing is None:
@@ -231,7 +231,7 @@ async def close_stream(chunks: AsyncIterator[Chunk]) -> None:
         logger.exception("a provider's stream could not be closed")
 
 
-async def next_chunk(chunks: AsyncIterator[Chunk], idle_s: float) -> Chunk:
+async def next_chunk(chunks: AsyncIterator[T], idle_s: float) -> T:
     """The next chunk, or a timeout failure after `idle_s` of silence. StopAsyncIteration passes through."""
     scope = asyncio.timeout(idle_s)
     try:
@@ -240,10 +240,10 @@ async def next_chunk(chunks: AsyncIterator[Chunk], idle_s: float) -> Chunk:
     except TimeoutError:
         if not scope.expired():
             raise
-        raise _timed_out(f"nothing came for idle_s ({idle_s:g} s)") from None
+        raise timed_out(f"nothing came for idle_s ({idle_s:g} s)") from None
 
 
-def _timed_out(message: str) -> ProviderFailure:
+def timed_out(message: str) -> ProviderFailure:
     return ProviderFailure(
         Failure(kind=FailureKind.TRANSIENT, message=message, code="timeout", timed_out=True)
     )

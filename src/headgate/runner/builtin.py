@@ -45,7 +45,8 @@ async def _chat(ctx: Context, body: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _embeddings(ctx: Context, body: dict[str, Any]) -> dict[str, Any]:
-    return embeddings_body(await ctx.llm.embed(input=read_input(body["input"]), **_params(body)))
+    reply = await ctx.llm.embed(input=read_input(body["input"]), **_params(body))
+    return embeddings_body(reply.vectors, reply.usage, model=reply.model)
 
 
 chat = Task("chat", _chat, check=_check_chat)

@@ -3,8 +3,22 @@
 from headgate.transport.client import Transport
 from headgate.transport.endpoint import Endpoint, Origin
 from headgate.transport.errors import TransportError
+from headgate.transport.fetch import Fetched, Fetcher, FetchRules
 from headgate.transport.headers import Headers
 from headgate.transport.limits import Limits
+from headgate.transport.proxies import Proxies
 from headgate.transport.response import Response
 
-__all__ = ["Endpoint", "Headers", "Limits", "Origin", "Response", "Transport", "TransportError"]
+__all__ = [
+    "Endpoint",
+    "FetchRules",
+    "Fetched",
+    "Fetcher",
+    "Headers",
+    "Limits",
+    "Origin",
+    "Proxies",
+    "Response",
+    "Transport",
+    "TransportError",
+]

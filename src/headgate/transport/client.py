@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from headgate.transport.connecting import Dialer, tls_context
+from headgate.transport.connecting import Dialer, Resolve, resolve, tls_context
 from headgate.transport.connection import Connection, Keeper
 from headgate.transport.endpoint import Endpoint, Origin, render_headers
 from headgate.transport.errors import TransportClosed
 from headgate.transport.headers import RawHeader
 from headgate.transport.limits import Limits
 from headgate.transport.pool import OriginPool
+from headgate.transport.proxies import Proxies, Proxy
 from headgate.transport.response import Response
 
 _DEFAULT: Final = Limits()
@@ -28,10 +29,13 @@ class Transport:
         keep_alive_s: float = 60.0,
         connections_per_origin: int = 1000,
         ca_file: str | None = None,
+        proxies: Proxies | None = None,
+        resolve: Resolve = resolve,
     ) -> None:
         self._keep_alive_s = keep_alive_s
         self._connections_per_origin = connections_per_origin
-        self._dialer = Dialer(tls=tls_context(ca_file))
+        self._proxies = proxies or Proxies()
+        self._dialer = Dialer(tls=tls_context(ca_file), resolve=resolve)
         self._pools: dict[Origin, OriginPool] = {}
         self._closed = False
 
@@ -53,7 +57,8 @@ class Transport:
         pool = self._pools.get(endpoint.origin) or self._add_pool(endpoint.origin)
         more = render_headers(headers) if headers else b""
         connection = pool.take() or await pool.obtain(min(now + limits.connect_s, ends_at))
-        data = b"%b%d\r\n%b\r\n%b" % (endpoint.start, len(body), more, body)
+        start = endpoint.start if pool.plain_proxy is None else _start_for(endpoint, pool.plain_proxy)
+        data = b"%b%d\r\n%b\r\n%b" % (start, len(body), more, body)
         response = connection.begin(data, limits, ends_at)
         await response.head_arrived()
         return response
@@ -68,10 +73,20 @@ class Transport:
         if self._closed:
             raise TransportClosed("the transport is closed: this process is going away")
 
+        proxy = self._proxies.between(origin)
+
         async def dial(keeper: Keeper, until: float) -> Connection:
-            return await self._dialer.dial(origin, keeper, until)
+            return await self._dialer.dial(origin, keeper, until, proxy)
 
         pool = self._pools[origin] = OriginPool(
-            str(origin), dial, most=self._connections_per_origin, keep_alive_s=self._keep_alive_s
+            str(origin),
+            dial,
+            most=self._connections_per_origin,
+            keep_alive_s=self._keep_alive_s,
+            plain_proxy=None if origin.tls else proxy,
         )
         return pool
+
+
+def _start_for(endpoint: Endpoint, proxy: Proxy) -> bytes:
+    return endpoint.head(f"http://{endpoint.origin.authority}", proxy.authorization)

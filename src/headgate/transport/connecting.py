@@ -9,32 +9,38 @@ import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
+from headgate.core.errors import SettingsError
 from headgate.transport.connection import Connection, Keeper
 from headgate.transport.endpoint import Origin
-from headgate.transport.errors import CertificateRefused, ConnectFailed, ConnectTimedOut
+from headgate.transport.errors import CertificateRefused, ConnectFailed, ConnectTimedOut, TransportError
+from headgate.transport.proxies import Proxy
+from headgate.transport.tunnel import Tunnel
 
-Address = tuple[str, int]
-Resolve = Callable[[str, int], Awaitable[Sequence[Address]]]
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """The addresses of a host name, in the order in which they are tried."""
 _MOST_ADDRESSES: Final = 8
 
 
 def tls_context(ca_file: str | None = None) -> ssl.SSLContext:
     """Certificates are always checked; `ca_file` takes the place of the system's authorities."""
-    context = ssl.create_default_context(cafile=ca_file)
+    try:
+        context = ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        reason = error.strerror or "it holds no certificate"
+        raise SettingsError(f"ca_file {ca_file} cannot be used: {reason}") from error
     context.set_alpn_protocols(["http/1.1"])
     return context
 
 
-async def resolve(host: str, port: int) -> Sequence[Address]:
-    """Ask the system. Addresses written as such need no asking, but the system accepts them, too."""
+async def resolve(host: str, port: int) -> Sequence[str]:
+    """Ask the system. An address that is written as such comes back as it is."""
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (socket.gaierror, UnicodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "no name that can be looked up"
         raise ConnectFailed(f"the name {host} could not be looked up: {reason}") from error
-    return list(dict.fromkeys((str(entry[4][0]), port) for entry in found))
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 class Dialer:
@@ -44,50 +50,86 @@ class Dialer:
         self._tls = tls
         self._resolve = resolve
 
-    async def dial(self, origin: Origin, keeper: Keeper, until: float) -> Connection:
+    async def dial(
+        self, origin: Origin, keeper: Keeper, until: float, proxy: Proxy | None = None
+    ) -> Connection:
         """A connection to the origin before the loop time `until`."""
+        host, port = (proxy.host, proxy.port) if proxy is not None else (origin.host, origin.port)
+        addresses = await self.addresses(host, port, until)
+        return await self.dial_addresses(origin, addresses, keeper, until, proxy)
+
+    async def addresses(self, host: str, port: int, until: float) -> Sequence[str]:
         try:
             async with asyncio.timeout_at(until):
-                addresses = await self._resolve(origin.host, origin.port)
-                return await self.dial_addresses(origin, addresses, keeper, until)
+                return await self._resolve(host, port)
         except TimeoutError as error:
-            raise ConnectTimedOut(f"{origin} did not take a connection in time") from error
+            raise ConnectTimedOut(f"the name {host} could not be looked up in time") from error
 
     async def dial_addresses(
-        self, origin: Origin, addresses: Sequence[Address], keeper: Keeper, until: float
+        self,
+        origin: Origin,
+        addresses: Sequence[str],
+        keeper: Keeper,
+        until: float,
+        proxy: Proxy | None = None,
     ) -> Connection:
         """The first address that takes the connection. One that is silent must leave time for the others."""
         loop = asyncio.get_running_loop()
         tried = addresses[:_MOST_ADDRESSES]
-        failure: Exception = ConnectFailed(f"the name {origin.host} has no address")
+        failure: TransportError = ConnectFailed(f"the name {origin.host} has no address")
         for index, address in enumerate(tried):
-            share_until = loop.time() + (until - loop.time()) / (len(tried) - index)
+            share_s = (until - loop.time()) / (len(tried) - index)
             try:
-                async with asyncio.timeout_at(share_until):
-                    return await self._connect(origin, address, keeper)
-            except ssl.SSLCertVerificationError as error:
-                raise CertificateRefused(
-                    f"the certificate of {origin} is not accepted: {error.verify_message}; "
-                    "give the authority that signed it as ca_file, or correct the URL"
-                ) from error
-            except TimeoutError as error:
-                failure = ConnectTimedOut(f"{origin} did not take a connection in time")
-                failure.__cause__ = error
+                async with asyncio.timeout(share_s):
+                    return await self._connect(origin, address, keeper, proxy)
             except OSError as error:
-                failure = ConnectFailed(
-                    f"{origin} could not be reached: {error.strerror or type(error).__name__}"
-                )
+                failure = _translated(error, origin, proxy)
                 failure.__cause__ = error
+                if isinstance(failure, CertificateRefused):
+                    break
         raise failure
 
-    async def _connect(self, origin: Origin, address: Address, keeper: Keeper) -> Connection:
+    async def _connect(self, origin: Origin, address: str, keeper: Keeper, proxy: Proxy | None) -> Connection:
         loop = asyncio.get_running_loop()
-        host, port = address
+        if proxy is not None and origin.tls:
+            return await self._connect_through(proxy, address, origin, keeper)
         _, connection = await loop.create_connection(
             lambda: Connection(str(origin), keeper, loop),
-            host,
-            port,
+            address,
+            origin.port if proxy is None else proxy.port,
             ssl=self._tls if origin.tls else None,
             server_hostname=origin.host if origin.tls else None,
         )
         return connection
+
+    async def _connect_through(
+        self, proxy: Proxy, address: str, origin: Origin, keeper: Keeper
+    ) -> Connection:
+        loop = asyncio.get_running_loop()
+        raw, tunnel = await loop.create_connection(lambda: Tunnel(proxy, origin, loop), address, proxy.port)
+        connection = Connection(str(origin), keeper, loop)
+        try:
+            await tunnel.opened
+            secured = await loop.start_tls(raw, connection, self._tls, server_hostname=origin.host)
+        except BaseException:
+            raw.abort()
+            raise
+        if secured is None:
+            raise ConnectFailed(f"{origin} closed the connection as soon as it was open")
+        connection.connection_made(secured)
+        return connection
+
+
+def _translated(error: OSError, origin: Origin, proxy: Proxy | None) -> TransportError:
+    where = str(origin) if proxy is None else f"{origin} (through the proxy {proxy})"
+    match error:
+        case ssl.SSLCertVerificationError():
+            return CertificateRefused(
+                f"the certificate of {origin} is not accepted: {error.verify_message}; "
+                "give the authority that signed it as ca_file, or correct the URL"
+            )
+        case TimeoutError():
+            return ConnectTimedOut(f"{where} did not take a connection in time")
+        case ssl.SSLError():
+            return ConnectFailed(f"{where} broke off the TLS handshake: {error.reason}")
+    return ConnectFailed(f"{where} could not be reached: {error.strerror or type(error).__name__}")

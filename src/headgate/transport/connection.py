@@ -20,7 +20,7 @@ from headgate.transport.errors import (
     TransportError,
 )
 from headgate.transport.headers import RawHeader
-from headgate.transport.limits import MAX_HEAD_BYTES, MAX_HEADERS, MAX_INTERIM, Limits
+from headgate.transport.limits import MAX_BARREN_BYTES, MAX_HEAD_BYTES, MAX_HEADERS, MAX_INTERIM, Limits
 from headgate.transport.response import Response
 
 _CAN_POLL: Final = hasattr(select, "poll")
@@ -47,6 +47,7 @@ class Connection(asyncio.Protocol):
         "_ends_at",
         "_first_byte_s",
         "_framed",
+        "_head_bytes",
         "_head_done",
         "_heard_at",
         "_idle_s",
@@ -95,7 +96,7 @@ class Connection(asyncio.Protocol):
         self._idle_s = math.inf if limits.idle_s is None else limits.idle_s
         self._begun = self._complete = self._interim = self._head_done = False
         self._framed = self._encoded = self._keep = False
-        self._interims = self._barren_bytes = 0
+        self._interims = self._barren_bytes = self._head_bytes = 0
         self._refusal: TransportError | None = None
         self._raw_headers: list[RawHeader] = []
         response = self._response = Response(self, self.host)
@@ -186,8 +187,9 @@ class Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._raw_headers.append((name.lower(), value))
-        if len(self._raw_headers) > MAX_HEADERS:
-            raise self._refused(f"sent more than {MAX_HEADERS} headers")
+        self._head_bytes += len(name) + len(value)
+        if len(self._raw_headers) > MAX_HEADERS or self._head_bytes > MAX_HEAD_BYTES:
+            raise self._refused(f"sent more than {MAX_HEADERS} headers or {MAX_HEAD_BYTES} bytes of them")
 
     def on_headers_complete(self) -> None:
         response, parser = self._response, self._parser

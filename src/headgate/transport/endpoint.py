@@ -65,12 +65,12 @@ class Endpoint:
         self.static = render_headers(headers)
         self.start = self.head()
 
-    def head(self, target_prefix: str = "", proxy_headers: bytes = b"") -> bytes:
-        """Everything up to the length of the body. A proxy wants the whole URL and its own headers."""
+    def head(self, target_prefix: str = "", extra: bytes = b"") -> bytes:
+        """Everything up to the length of the body. A proxy wants the whole URL and `extra` lines."""
         return (
             f"{self.method} {target_prefix}{self.target} HTTP/1.1\r\n"
             f"Host: {self.origin.authority}\r\nAccept-Encoding: identity\r\n"
-        ).encode("ascii") + b"%b%bContent-Length: " % (proxy_headers, self.static)
+        ).encode("ascii") + b"%b%bContent-Length: " % (extra, self.static)
 
     def __repr__(self) -> str:
         return f"Endpoint({self.method} {self.origin})"

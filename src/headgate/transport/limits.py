@@ -9,6 +9,8 @@ MAX_BODY_BYTES: Final = 64 * 1024 * 1024
 MAX_LINE_BYTES: Final = 4 * 1024 * 1024
 MAX_HEAD_BYTES: Final = 64 * 1024
 MAX_HEADERS: Final = 200
+MAX_BARREN_BYTES: Final = 2 * MAX_HEAD_BYTES
+"""Bytes in a row that complete no header and bring no body: a header, trailer or chunk extension without end."""
 MAX_INTERIM: Final = 16
 """Answers of the 1xx kind before the real one."""
 HIGH_WATER_BYTES: Final = 64 * 1024

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 
 from headgate.transport.connection import Connection
 from headgate.transport.errors import ConnectionCut, ConnectTimedOut, TransportClosed
+from headgate.transport.proxies import Proxy
 
 Dial = Callable[["OriginPool", float], Awaitable[Connection]]
 """Opens a connection for a pool, until a loop time."""
@@ -17,8 +18,12 @@ Dial = Callable[["OriginPool", float], Awaitable[Connection]]
 class OriginPool:
     """The last one freed is lent first, so that those not needed grow old and close."""
 
-    def __init__(self, host: str, dial: Dial, *, most: int, keep_alive_s: float) -> None:
+    def __init__(
+        self, host: str, dial: Dial, *, most: int, keep_alive_s: float, plain_proxy: Proxy | None = None
+    ) -> None:
         self.host = host
+        self.plain_proxy = plain_proxy
+        """A proxy that forwards the requests themselves, and therefore needs them spelled its way."""
         self.keep_alive_s = keep_alive_s
         self._dial = dial
         self._most = most

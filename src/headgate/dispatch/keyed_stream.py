@@ -1,0 +1,134 @@
+"""Streams under an idempotency key: written once, read by everybody who asks with the key, stored whole at the end."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from types import TracebackType
+from typing import Any, Self
+
+from headgate.core.errors import StreamCut
+from headgate.core.failures import Failure, FailureKind
+from headgate.core.messages import Usage
+from headgate.core.wire import WireReply, WireRequest
+from headgate.dispatch.relay import RelayStream
+
+
+class Broadcast:
+    """A stream while it is being written: all its pieces so far, for any number of readers."""
+
+    def __init__(self, body: bytes) -> None:
+        self.body = body
+        """Of the request: only the same one may listen."""
+        self.stream: RelayStream | None = None
+        self.pieces: list[bytes] = []
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    async def run(
+        self, stream: RelayStream, request: WireRequest, took_s: Callable[[], float]
+    ) -> WireReply:
+        """Write it to its end. What breaks it goes to whoever waits for the reply."""
+        if self.pieces:
+            # Its first writer ran out of time in the middle; its readers cannot be given another beginning.
+            failure = Failure(kind=FailureKind.EXPIRED, code="stream_cut")
+            raise StreamCut("the stream under this key was cut off; ask again", failure=failure, attempts=0)
+        self.stream = stream
+        async with stream:
+            async for piece in stream:
+                self.pieces.append(piece)
+                self._wake()
+        return WireReply(
+            request_id=request.id,
+            model=request.model,
+            upstream=stream.upstream or "",
+            body=b"".join(self.pieces),
+            usage=stream.usage or Usage(0, 0, estimated=True),
+            attempts=stream.attempts,
+            latency_ms=took_s() * 1000,
+            queue_ms=stream.queue_ms,
+        )
+
+    def next_piece(self) -> asyncio.Future[None]:
+        """Done when there is one more."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(future)
+        future.add_done_callback(self._waiting.discard)
+        return future
+
+    def _wake(self) -> None:
+        for future in tuple(self._waiting):
+            if not future.done():
+                future.set_result(None)
+
+
+class KeyedStream:
+    """One reader's view. As long as one of them stays, the call goes on."""
+
+    def __init__(self, request_id: str, reply: Coroutine[Any, Any, WireReply], live: Broadcast) -> None:
+        self.request_id = request_id
+        self._reply = asyncio.get_running_loop().create_task(reply, name="headgate keyed stream")
+        self._live = live
+        self._seen = 0
+        self._told: WireReply | None = None
+
+    @property
+    def replayed(self) -> bool:
+        return self._told is not None and self._told.replayed
+
+    @property
+    def upstream(self) -> str | None:
+        return self._told.upstream if self._told else self._live.stream and self._live.stream.upstream
+
+    @property
+    def attempts(self) -> int:
+        return self._live.stream.attempts if self._live.stream else 0
+
+    @property
+    def queue_ms(self) -> float:
+        return self._live.stream.queue_ms if self._live.stream else 0.0
+
+    @property
+    def usage(self) -> Usage | None:
+        return self._told and self._told.usage
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self._news()
+        except BaseException:
+            await self.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        await self._news()
+        seen, self._seen = self._seen, self._seen + 1
+        if seen < len(self._live.pieces):
+            return self._live.pieces[seen]
+        if seen == 0 and self._told is not None:
+            return self._told.body
+        raise StopAsyncIteration
+
+    async def aclose(self) -> None:
+        """Leave. The last to do so stops the call."""
+        self._reply.cancel()
+        await asyncio.wait({self._reply})
+        if not self._reply.cancelled():
+            self._reply.exception()
+
+    async def _news(self) -> None:
+        """Until there is a piece to hand out, or the whole reply; raises what ended the call."""
+        while self._seen >= len(self._live.pieces):
+            if self._reply.done():
+                self._told = self._reply.result()
+                return
+            piece = self._live.next_piece()
+            try:
+                await asyncio.wait({self._reply, piece}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                piece.cancel()

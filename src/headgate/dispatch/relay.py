@@ -1,0 +1,197 @@
+"""Requests that pass through: work and streams whose pieces are the bytes the caller gets.
+
+A provider that speaks OpenAI's format gets the body as it came. For any other, the request is read once, before it
+queues, and the answer is written in OpenAI's shape.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Final, Protocol, cast
+
+from headgate.core.embeddings import EmbeddingRequest
+from headgate.core.errors import ProviderFailure
+from headgate.core.failures import Failure, FailureKind
+from headgate.core.messages import Request, Usage
+from headgate.core.ports.provider import Provider, WireProvider
+from headgate.core.sse import FirstContent, Tail
+from headgate.core.wire import Endpoint, WireAnswer, WireRequest, estimate_wire_usage
+from headgate.dispatch.call import Call
+from headgate.dispatch.requests import Requests
+from headgate.dispatch.routes import Route
+from headgate.dispatch.streams import AnswerStream
+from headgate.dispatch.translation import (
+    from_answer,
+    from_chunks,
+    from_embeddings,
+    to_embedding_request,
+    to_request,
+)
+from headgate.dispatch.work import Opened, Work, close_stream, in_time, next_chunk, timed_out
+
+ENVELOPE_BYTES: Final = 300
+"""About as much of an answer's body is not its text."""
+BYTES_PER_TOKEN: Final = 4
+
+
+class Wire(Protocol):
+    """How a request reaches a provider, and its answer comes back in OpenAI's shape."""
+
+    async def answer(self, provider: Provider) -> WireAnswer: ...
+
+    def stream(self, provider: Provider) -> AsyncIterator[bytes]: ...
+
+
+def wire_for(request: WireRequest, route: Route, now: Callable[[], float]) -> Wire:
+    """Reads the request where one of its upstreams needs that; raises `InvalidRequest` when it cannot be read."""
+    if all(_passes(upstream.provider) for upstream in route.upstreams):
+        return _Passing(request)
+    return _Translating(request, now)
+
+
+def _passes(provider: Provider) -> bool:
+    # An `isinstance` with a protocol would cost more than the rest of the call.
+    return hasattr(provider, "relay")
+
+
+class _Passing:
+    """The body goes as it came."""
+
+    __slots__ = ("_request",)
+
+    def __init__(self, request: WireRequest) -> None:
+        self._request = request
+
+    async def answer(self, provider: Provider) -> WireAnswer:
+        return await cast("WireProvider", provider).relay(self._request)
+
+    def stream(self, provider: Provider) -> AsyncIterator[bytes]:
+        return cast("WireProvider", provider).relay_stream(self._request)
+
+
+class _Translating:
+    """The request was read; a provider that can take the body as it came still gets it so."""
+
+    __slots__ = ("_asked", "_now", "_passing", "_request")
+
+    def __init__(self, request: WireRequest, now: Callable[[], float]) -> None:
+        self._request = request
+        self._now = now
+        self._passing = _Passing(request)
+        self._asked: Request | EmbeddingRequest = (
+            to_embedding_request(request) if request.endpoint is Endpoint.EMBEDDINGS else to_request(request)
+        )
+
+    async def answer(self, provider: Provider) -> WireAnswer:
+        if _passes(provider):
+            return await self._passing.answer(provider)
+        if isinstance(self._asked, EmbeddingRequest):
+            return from_embeddings(await provider.embed(self._asked), self._asked)
+        answer = await provider.complete(self._asked)
+        return from_answer(answer, self._asked, self._request.endpoint, created=self._now())
+
+    def stream(self, provider: Provider) -> AsyncIterator[bytes]:
+        if _passes(provider):
+            return self._passing.stream(provider)
+        if isinstance(self._asked, EmbeddingRequest):
+            raise TypeError("embeddings are not streamed")
+        return from_chunks(provider.stream(self._asked), self._asked, self._request, created=self._now())
+
+
+class Relay:
+    """One request, one whole body back."""
+
+    stays_open = False
+    __slots__ = ("_first_token_s", "_request", "_wire")
+
+    def __init__(self, request: WireRequest, wire: Wire, first_token_s: float | None) -> None:
+        self._request = request
+        self._wire = wire
+        self._first_token_s = first_token_s
+
+    async def call(self, provider: Provider) -> WireAnswer:
+        return await in_time(self._wire.answer(provider), self._first_token_s)
+
+    def flaw(self, result: WireAnswer) -> str | None:
+        return "the answer is blank" if result.blank else None
+
+    def usage(self, result: WireAnswer) -> Usage:
+        text_bytes = max(0, len(result.body) - ENVELOPE_BYTES)
+        return result.usage or estimate_wire_usage(self._request, -(-text_bytes // BYTES_PER_TOKEN))
+
+
+class OpenRelay:
+    """One request, a stream of bytes opened up to its first content: until then everything may be retried."""
+
+    stays_open = True
+    __slots__ = ("_first_token_s", "_wire")
+
+    def __init__(self, wire: Wire, first_token_s: float) -> None:
+        self._wire = wire
+        self._first_token_s = first_token_s
+
+    async def call(self, provider: Provider) -> Opened[bytes]:
+        pieces = self._wire.stream(provider)
+        try:
+            return Opened(pieces, await self._first_content(pieces))
+        except BaseException:
+            await close_stream(pieces)
+            raise
+
+    async def _first_content(self, pieces: AsyncIterator[bytes]) -> list[bytes]:
+        """What came until the first content. A stream that ends before it is blank: nothing is kept of it."""
+        first = FirstContent()
+        seen: list[bytes] = []
+        scope = asyncio.timeout(self._first_token_s)
+        try:
+            async with scope:
+                async for piece in pieces:
+                    seen.append(piece)
+                    if first.feed(piece):
+                        return seen
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            raise timed_out(f"no content within first_token_s ({self._first_token_s:g} s)") from None
+        return []
+
+    def flaw(self, result: Opened[bytes]) -> str | None:
+        return None if result.waiting else "the stream ended without content"
+
+    def usage(self, result: Opened[bytes]) -> Usage | None:  # noqa: ARG002 - known only when the stream has ended
+        return None
+
+
+class RelayStream(AnswerStream[bytes]):
+    """Server-sent events as they come from the upstream, byte by byte. Only the last of them are read."""
+
+    def __init__(self, requests: Requests, request: WireRequest, call: Call, wire: Wire) -> None:
+        super().__init__(requests, request, call)
+        self._asked = request
+        self._wire = wire
+        self._tail = Tail()
+
+    def _opening_work(self, first_token_s: float) -> Work[Opened[bytes]]:
+        return OpenRelay(self._wire, first_token_s)
+
+    async def _read(self, pieces: AsyncIterator[bytes], patience_s: float) -> bytes:
+        try:
+            return await next_chunk(pieces, patience_s)
+        except StopAsyncIteration:
+            if not self._tail.done:
+                raise _cut_short() from None
+            self._usage = self._tail.usage
+            raise
+
+    def _note(self, piece: bytes) -> None:
+        self._tail.feed(piece)
+
+    def _estimate(self) -> Usage:
+        return estimate_wire_usage(self._asked, self._tail.events)
+
+    def _length(self) -> str:
+        return f"{self._tail.events} events"
+
+
+def _cut_short() -> ProviderFailure:
+    message = "it ended without [DONE]"
+    return ProviderFailure(Failure(kind=FailureKind.TRANSIENT, message=message, code="stream_cut"))

@@ -1,0 +1,107 @@
+"""Requests in OpenAI's format from end to end: whole or streamed, under an idempotency key or without."""
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from headgate.core.ports.clock import Clock
+from headgate.core.wire import WireReply, WireRequest
+from headgate.dispatch.call import Announce, Call
+from headgate.dispatch.keyed_stream import Broadcast, KeyedStream
+from headgate.dispatch.once import Asking, Once
+from headgate.dispatch.relay import Relay, RelayStream, Wire, wire_for
+from headgate.dispatch.requests import Requests
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(WireReply).decode
+
+
+class Relaying:
+    """`gateway.wire`: bodies in, bodies out."""
+
+    def __init__(
+        self, requests: Requests, once: Once, join: Callable[[], Awaitable[None]], clock: Clock
+    ) -> None:
+        self._requests = requests
+        self._once = once
+        self._join = join
+        self._clock = clock
+        self._live: dict[tuple[str, str, str], Broadcast] = {}
+
+    async def answer(self, request: WireRequest, *, deadline_s: float | None = None) -> WireReply:
+        """The whole answer."""
+        call, relay = self._prepare(request, deadline_s)
+        return await self._answer(request, call, relay)
+
+    async def answer_once(
+        self, request: WireRequest, key: str, body: bytes, *, deadline_s: float | None = None
+    ) -> WireReply:
+        """The answer that this key has, or gets now. `body` is the request's, byte by byte."""
+        call, relay = self._prepare(request, deadline_s)
+        await self._join()
+
+        async def ask(announce: Announce) -> WireReply:
+            call.announce = announce
+            return await self._answer(request, call, relay)
+
+        asking = Asking(ask, _encode, _decode)
+        return await self._once.reply(
+            request.tenant, request.endpoint, key, body, asking, deadline=call.deadline
+        )
+
+    def stream(self, request: WireRequest, *, deadline_s: float | None = None) -> RelayStream:
+        """Nothing is sent before it is opened."""
+        call = self._requests.call(request, deadline_s=deadline_s)
+        return RelayStream(self._requests, request, call, self._wire(request))
+
+    async def stream_once(
+        self, request: WireRequest, key: str, body: bytes, *, deadline_s: float | None = None
+    ) -> KeyedStream:
+        """The stream that this key has, or gets now; while it is being written, everybody reads it from the start."""
+        call = self._requests.call(request, deadline_s=deadline_s)
+        stream = RelayStream(self._requests, request, call, self._wire(request))
+        await self._join()
+        place = (request.tenant, request.endpoint, key)
+        live = self._live.get(place)
+        if live is None or live.body != body:
+            live = self._live[place] = Broadcast(body)
+
+        async def ask(announce: Announce) -> WireReply:
+            call.announce = announce
+            try:
+                return await live.run(stream, request, lambda: self._clock.now() - call.started_at)
+            finally:
+                if self._live.get(place) is live:
+                    del self._live[place]
+
+        asking = Asking(ask, _encode, _decode)
+        endpoint = f"{request.endpoint} stream"
+        reply = self._once.reply(request.tenant, endpoint, key, body, asking, deadline=call.deadline)
+        return KeyedStream(request.id, reply, live)
+
+    async def _answer(self, request: WireRequest, call: Call, relay: Relay) -> WireReply:
+        self._requests.take_off(request)
+        try:
+            served = await self._requests.serve(request, call, relay)
+        finally:
+            self._requests.land(request)
+        reply = WireReply(
+            request_id=request.id,
+            model=request.model,
+            upstream=served.upstream.name,
+            body=served.result.body,
+            usage=relay.usage(served.result),
+            attempts=call.attempts,
+            latency_ms=(self._clock.now() - call.started_at) * 1000,
+            queue_ms=call.queue_s * 1000,
+        )
+        self._requests.ended(request, call, upstream=reply.upstream, usage=reply.usage)
+        return reply
+
+    def _prepare(self, request: WireRequest, deadline_s: float | None) -> tuple[Call, Relay]:
+        call = self._requests.call(request, deadline_s=deadline_s)
+        return call, Relay(request, self._wire(request), self._requests.first_token_s(request))
+
+    def _wire(self, request: WireRequest) -> Wire:
+        route = self._requests.dispatcher.routes.find(request.model)
+        return wire_for(request, route, lambda: self._clock.utc().timestamp())
