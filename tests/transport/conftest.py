@@ -1,10 +1,12 @@
 """Every test of the wire runs on both event loops, and leaves no connection behind."""
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from transport import certificates
 from transport.wire_stage import LOOPS, Play
 
 
@@ -24,3 +26,11 @@ def play(request: pytest.FixtureRequest) -> Play:
         assert troubles == []
 
     return run
+
+
+@pytest.fixture(scope="session")
+def certs(tmp_path_factory: pytest.TempPathFactory) -> certificates.Certificates:
+    """Skipped where there is no openssl command, but never by a CI."""
+    if certificates.OPENSSL is None:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)("the openssl command is not installed")
+    return certificates.make(tmp_path_factory.mktemp("certificates"))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from transport.wire_stage import OK, Peer, Play, answering, closing, serving
+from transport.wire_stage import OK, Peer, Play, answering, closing, eventually, serving
 
 from headgate.transport import Endpoint, Limits, Transport
 from headgate.transport.connection import Connection
@@ -271,7 +271,7 @@ def test_a_body_past_the_callers_bound_is_too_large(framing: str, play: Play) ->
             with await transport.send(Endpoint(server.url())) as response:
                 with pytest.raises(TooLarge, match="more than 100000 bytes"):
                     await response.read(max_bytes=100_000)
-            await server_saw_the_end(server.peers[0])
+            await eventually(lambda: server.peers[0].ended, 1)
             await transport.aclose()
 
     play(scene)
@@ -309,7 +309,3 @@ def test_headers_are_found_in_any_case_and_joined(play: Play) -> None:
 async def read_all(transport: Transport, url: str) -> bytes:
     with await transport.send(Endpoint(url)) as response:
         return await response.read()
-
-
-async def server_saw_the_end(peer: Peer) -> None:
-    await asyncio.wait_for(peer.gone(), 1)

@@ -23,6 +23,8 @@ class Peer:
         self.reader = reader
         self.writer = writer
         self.sent_bytes = 0
+        self.ended = False
+        """The script is over: it came to its end, or the client left."""
 
     async def request(self) -> bytes:
         """One whole request: its head and as much body as it announces."""
@@ -78,12 +80,16 @@ class Server:
         except Exception as error:  # noqa: BLE001 - told at the end, where the test can see it
             self.troubles.append(error)
         finally:
+            peer.ended = True
             writer.close()
 
     async def stop(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for peer in self.peers:
+            peer.writer.transport.abort()
+        await asyncio.gather(*(peer.writer.wait_closed() for peer in self.peers), return_exceptions=True)
         assert self.troubles == []
 
 

@@ -5,7 +5,7 @@ their classes mean. Message text is kept for people and decides nothing.
 """
 
 import errno
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -20,7 +20,7 @@ from headgate.core.errors import (
     Refused,
     SettingsError,
 )
-from headgate.core.failures import KIND_BY_CODE, Failure, FailureKind, from_answer
+from headgate.core.failures import Failure, FailureKind, from_answer
 from headgate.core.foreign_tables import (
     MEANINGS,
     MISCONFIGURED,
@@ -30,13 +30,11 @@ from headgate.core.foreign_tables import (
     WRAPPERS,
     ClassName,
 )
+from headgate.core.wire_bodies import status_inside, telling_code
 
 LONGEST_MESSAGE_CHARS: Final = 500
 # The deepest real case has four links: SDK, HTTP client, its transport, TLS.
 _MOST_LINKS: Final = 8
-# An error inside a stream comes under status 200. These types stand in for the status it would have had; they are
-# no codes of their own, because OpenAI sends `invalid_request_error` with a 401, too.
-_STATUS_INSIDE_STREAM: Final[Mapping[str, int]] = {"invalid_request_error": 400, "request_too_large": 413}
 # A plain OSError says by its number that the network, not the program, is at fault.
 _UNREACHABLE: Final = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EHOSTDOWN})
 _UNPARSED: Final[ClassName] = ("aiohttp", "HttpProcessingError")
@@ -137,9 +135,9 @@ def _aiohttp_answer(error: Any) -> _Answer:
 def _sdk_answer(error: Any) -> _Answer:
     """For openai and anthropic. An error inside a stream has no status, or that of the stream: 200."""
     codes = [code for code in _sdk_codes(error) if isinstance(code, str) and code]
-    status = _status(getattr(error, "status_code", None)) or _status_inside_stream(codes)
+    status = _status(getattr(error, "status_code", None)) or status_inside(codes)
     headers = _headers(getattr(getattr(error, "response", None), "headers", None))
-    return _Answer(status, headers, _telling(codes))
+    return _Answer(status, headers, telling_code(codes))
 
 
 def _sdk_codes(error: Any) -> Iterator[object]:
@@ -157,7 +155,7 @@ def _aws_answer(error: Any) -> _Answer:
     metadata = error.response.get("ResponseMetadata") or {}
     code = str(details.get("Code") or "")
     status = _status(metadata.get("HTTPStatusCode"))
-    return _Answer(status, _headers(metadata.get("HTTPHeaders")), _telling([code[:1].upper() + code[1:]]))
+    return _Answer(status, _headers(metadata.get("HTTPHeaders")), telling_code([code[:1].upper() + code[1:]]))
 
 
 def _status(value: object) -> int | None:
@@ -169,24 +167,8 @@ def _status(value: object) -> int | None:
     return value if value >= 300 else None
 
 
-def _status_inside_stream(codes: Iterable[str]) -> int | None:
-    for code in codes:
-        if code in _STATUS_INSIDE_STREAM:
-            return _STATUS_INSIDE_STREAM[code]
-        # vLLM and OpenRouter send the status as the code.
-        if len(code) == 3 and code.isdecimal() and int(code) >= 400:
-            return int(code)
-    return None
-
-
 def _headers(value: object) -> Mapping[str, str] | None:
     return value if isinstance(value, Mapping) else None
-
-
-def _telling(codes: Iterable[str]) -> str | None:
-    """The first code that decides something, else the first that is more than a repeated status."""
-    said = [code for code in codes if code and not code.isdecimal()]
-    return next((code for code in said if code in KIND_BY_CODE), said[0] if said else None)
 
 
 _READERS: Final[Mapping[ClassName, Callable[[Any], _Answer]]] = {

@@ -62,6 +62,8 @@ class WireReply(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 1
     latency_ms: float = 0.0
     queue_ms: float = 0.0
+    upstream_ms: float = 0.0
+    """With providers, and between attempts."""
     replayed: bool = False
     """Told again under its idempotency key; nobody was asked for it this time."""
 

@@ -46,6 +46,7 @@ class Call:
         "tenant",
         "tokens",
         "tries",
+        "upstream_s",
     )
 
     def __init__(
@@ -80,6 +81,8 @@ class Call:
         self.attempts = 0
         """Provider calls made, over all upstreams."""
         self.queue_s = 0.0
+        self.upstream_s = 0.0
+        """Spent with providers, and asleep between attempts: what is left of the whole is queueing and our own work."""
         self.tries: dict[str, int] = {}
         """Attempts that count, by upstream: a call that is dispatched again goes on where it was."""
         self.finished: dict[str, Setback] = {}

@@ -278,6 +278,7 @@ class Dispatcher:
                 await self.clock.sleep(wait_s)
             finally:
                 ticket.asleep = False
+                call.upstream_s += wait_s
             if ticket.preempted:
                 self.emit(events.HolderPreempted(upstream=upstream.name, request_ids=call.request_ids))
         if not upstream.gate.renew(ticket):

@@ -20,6 +20,7 @@ class Broadcast:
         """Of the request: only the same one may listen."""
         self.stream: RelayStream | None = None
         self.pieces: list[bytes] = []
+        self.readers = 0
         self._waiting: set[asyncio.Future[None]] = set()
 
     async def run(
@@ -62,8 +63,15 @@ class Broadcast:
 class KeyedStream:
     """One reader's view. As long as one of them stays, the call goes on."""
 
-    def __init__(self, request_id: str, reply: Coroutine[Any, Any, WireReply], live: Broadcast) -> None:
+    def __init__(
+        self,
+        request_id: str,
+        reply: Coroutine[Any, Any, WireReply],
+        live: Broadcast,
+        on_close: Callable[[], None],
+    ) -> None:
         self.request_id = request_id
+        self._on_close = on_close
         self._reply = asyncio.get_running_loop().create_task(reply, name="headgate keyed stream")
         self._live = live
         self._seen = 0
@@ -75,7 +83,9 @@ class KeyedStream:
 
     @property
     def upstream(self) -> str | None:
-        return self._told.upstream if self._told else self._live.stream and self._live.stream.upstream
+        if self._told is not None:
+            return self._told.upstream
+        return None if self._live.stream is None else self._live.stream.upstream
 
     @property
     def attempts(self) -> int:
@@ -86,8 +96,12 @@ class KeyedStream:
         return self._live.stream.queue_ms if self._live.stream else 0.0
 
     @property
+    def upstream_ms(self) -> float:
+        return self._live.stream.upstream_ms if self._live.stream else 0.0
+
+    @property
     def usage(self) -> Usage | None:
-        return self._told and self._told.usage
+        return None if self._told is None else self._told.usage
 
     async def __aenter__(self) -> Self:
         try:
@@ -120,6 +134,7 @@ class KeyedStream:
         await asyncio.wait({self._reply})
         if not self._reply.cancelled():
             self._reply.exception()
+        self._on_close()
 
     async def _news(self) -> None:
         """Until there is a piece to hand out, or the whole reply; raises what ended the call."""
@@ -128,7 +143,8 @@ class KeyedStream:
                 self._told = self._reply.result()
                 return
             piece = self._live.next_piece()
+            either: set[asyncio.Future[Any]] = {self._reply, piece}
             try:
-                await asyncio.wait({self._reply, piece}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 piece.cancel()

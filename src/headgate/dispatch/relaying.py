@@ -65,19 +65,28 @@ class Relaying:
         live = self._live.get(place)
         if live is None or live.body != body:
             live = self._live[place] = Broadcast(body)
+        live.readers += 1
 
         async def ask(announce: Announce) -> WireReply:
             call.announce = announce
             try:
                 return await live.run(stream, request, lambda: self._clock.now() - call.started_at)
             finally:
-                if self._live.get(place) is live:
-                    del self._live[place]
+                forget()
+
+        def forget() -> None:
+            if self._live.get(place) is live:
+                del self._live[place]
+
+        def leave() -> None:
+            live.readers -= 1
+            if not live.readers:
+                forget()
 
         asking = Asking(ask, _encode, _decode)
         endpoint = f"{request.endpoint} stream"
         reply = self._once.reply(request.tenant, endpoint, key, body, asking, deadline=call.deadline)
-        return KeyedStream(request.id, reply, live)
+        return KeyedStream(request.id, reply, live, leave)
 
     async def _answer(self, request: WireRequest, call: Call, relay: Relay) -> WireReply:
         self._requests.take_off(request)
@@ -94,6 +103,7 @@ class Relaying:
             attempts=call.attempts,
             latency_ms=(self._clock.now() - call.started_at) * 1000,
             queue_ms=call.queue_s * 1000,
+            upstream_ms=call.upstream_s * 1000,
         )
         self._requests.ended(request, call, upstream=reply.upstream, usage=reply.usage)
         return reply

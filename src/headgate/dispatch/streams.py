@@ -81,6 +81,11 @@ class AnswerStream(Generic[Piece]):
         return self._call.queue_s * 1000
 
     @property
+    def upstream_ms(self) -> float:
+        """With providers until the first content, and between attempts."""
+        return self._call.upstream_s * 1000
+
+    @property
     def usage(self) -> Usage | None:
         """What it cost; known when the stream has ended."""
         return self._usage

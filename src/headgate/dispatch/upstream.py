@@ -153,13 +153,15 @@ class Upstream:
     def tell_attempt(
         self, call: Call, number: int, started_at: float, failure: Failure | None, usage: Usage | None
     ) -> None:
+        duration_s = self._clock.now() - started_at
+        call.upstream_s += duration_s
         self._emit(
             events.AttemptEnded(
                 request_ids=call.request_ids,
                 model=call.model,
                 upstream=self.name,
                 attempt=number,
-                duration_ms=(self._clock.now() - started_at) * 1000,
+                duration_ms=duration_s * 1000,
                 failure=None if failure is None else failure.without_text(),
                 usage=usage,
             )

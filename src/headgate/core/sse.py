@@ -1,0 +1,242 @@
+"""Server-sent events of a stream in OpenAI's format: where its first content is, and how it ended.
+
+Fed with the bytes as they come, split anywhere. Until the first content every event is read; afterwards only the
+last few kilobytes are kept and nothing is read before the end.
+"""
+
+from collections import deque
+from typing import Final, NamedTuple
+
+import msgspec
+
+from headgate.core.errors import ProviderFailure
+from headgate.core.failures import Failure, FailureKind
+from headgate.core.messages import Usage
+from headgate.core.wire_bodies import EMPTY, UNREADABLE, error_inside, read_error, read_usage
+
+DONE: Final = b"[DONE]"
+MOST_EVENT_BYTES: Final = 16 * 1024 * 1024
+KEPT_BYTES: Final = 8 * 1024
+"""How much of a stream's end is looked at. The event with the usage has less than 2 KiB."""
+_NULL: Final = msgspec.Raw(b"null")
+
+
+class Event(NamedTuple):
+    """One event: its name (mostly none) and its data."""
+
+    name: bytes
+    data: bytes
+
+    def failure(self) -> Failure | None:
+        """What went wrong, where this event says so."""
+        if self.name == b"error":
+            return (error_inside(self.data) or read_error(self.data)).failure_inside()
+        error = error_inside(self.data) if b'"error"' in self.data else None
+        return None if error is None else error.failure_inside()
+
+
+class Events:
+    """Bytes into events. Lines end with LF or CRLF; comments and fields without a meaning here are left out."""
+
+    __slots__ = ("_begun", "_data", "_held_bytes", "_name")
+
+    def __init__(self) -> None:
+        self._begun: list[bytes] = []
+        self._data: list[bytes] = []
+        self._name = b""
+        self._held_bytes = 0
+
+    def feed(self, piece: bytes) -> list[Event]:
+        """The events that this piece completes. One that never ends is a `ProviderFailure`."""
+        *lines, rest = piece.split(b"\n")
+        if lines and self._begun:
+            lines[0] = b"".join((*self._begun, lines[0]))
+            self._begun.clear()
+        events = [event for line in lines if (event := self._take(line)) is not None]
+        if rest:
+            self._begun.append(rest)
+            self._hold(rest)
+        return events
+
+    def end(self) -> list[Event]:
+        """What stood at the end without its empty line: llama.cpp ends so with `[DONE]`."""
+        return self.feed(b"\n\n")
+
+    def _take(self, line: bytes) -> Event | None:
+        line = line.removesuffix(b"\r")
+        if not line:
+            return self._complete()
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if field == b"data":
+            self._data.append(value)
+            self._hold(value)
+        elif field == b"event":
+            self._name = value
+        elif field == b"error":
+            # llama.cpp of 2025 and before made the name of the event the name of the field.
+            self._name = b"error"
+            self._data.append(value)
+        return None
+
+    def _complete(self) -> Event | None:
+        event = Event(self._name, b"\n".join(self._data)) if self._data else None
+        self._name = b""
+        self._data = []
+        self._held_bytes = 0
+        return event
+
+    def _hold(self, data: bytes) -> None:
+        self._held_bytes += len(data)
+        if self._held_bytes > MOST_EVENT_BYTES:
+            raise _broken(f"an event of the stream is longer than {MOST_EVENT_BYTES} bytes")
+
+
+class _Delta(msgspec.Struct):
+    content: msgspec.Raw = _NULL
+    tool_calls: msgspec.Raw = _NULL
+    refusal: msgspec.Raw = _NULL
+    function_call: msgspec.Raw = _NULL
+    reasoning_content: msgspec.Raw = _NULL
+    reasoning: msgspec.Raw = _NULL
+    audio: msgspec.Raw = _NULL
+    images: msgspec.Raw = _NULL
+
+
+class _Choice(msgspec.Struct):
+    delta: _Delta | None = None
+    text: msgspec.Raw = _NULL
+
+
+class _Piece(msgspec.Struct):
+    choices: list[_Choice] | None = None
+
+
+class _Counted(msgspec.Struct):
+    usage: msgspec.Raw = _NULL
+
+
+_read_piece = msgspec.json.Decoder(_Piece).decode
+_read_counted = msgspec.json.Decoder(_Counted).decode
+
+
+class FirstContent:
+    """Waits for the first content: text, a tool call, a refusal, reasoning. Roles, usage and comments are none."""
+
+    __slots__ = ("_events",)
+
+    def __init__(self) -> None:
+        self._events = Events()
+
+    def feed(self, piece: bytes) -> bool:
+        """Whether content has come. An error that comes before it is raised as a `ProviderFailure`."""
+        return any(map(_has_content, self._events.feed(piece)))
+
+
+def _has_content(event: Event) -> bool:
+    failure = event.failure()
+    if failure is not None:
+        raise ProviderFailure(failure)
+    if not event.data.strip() or event.data == DONE:
+        return False
+    try:
+        choices = _read_piece(event.data).choices
+    except msgspec.ValidationError:
+        return False  # JSON of another shape: a server's own idea of a sign of life.
+    except UNREADABLE:
+        raise _broken("an event of the stream is no JSON") from None
+    return any(map(_says_something, choices or ()))
+
+
+def _says_something(choice: _Choice) -> bool:
+    said = (choice.text,) if choice.delta is None else msgspec.structs.astuple(choice.delta)
+    return any(bytes(value) not in EMPTY for value in said)
+
+
+class Tail:
+    """The end of a stream. Takes every piece at next to no cost and is read when the last one has come."""
+
+    __slots__ = ("_edge", "_kept_bytes", "_pieces", "events")
+
+    def __init__(self) -> None:
+        self.events = 0
+        """About how many events there were: text that holds `data:` counts, too."""
+        self._edge = b""
+        self._pieces: deque[bytes] = deque()
+        self._kept_bytes = 0
+
+    def feed(self, piece: bytes) -> None:
+        self.events += piece.count(b"data:")
+        if self._edge or not piece.endswith(b"\n"):
+            self._mind_edge(piece)
+        if len(piece) > KEPT_BYTES:
+            piece = piece[-KEPT_BYTES:]
+        pieces = self._pieces
+        pieces.append(piece)
+        self._kept_bytes += len(piece)
+        while self._kept_bytes - len(pieces[0]) >= KEPT_BYTES:
+            self._kept_bytes -= len(pieces.popleft())
+
+    @property
+    def done(self) -> bool:
+        """Whether `[DONE]` came."""
+        text = self._text()
+        at = text.rfind(DONE)
+        return at >= 0 and _data_around(text, at) == DONE
+
+    @property
+    def finished(self) -> bool:
+        """Whether the model said why it stopped. Some servers end there, without `[DONE]`."""
+        return any(
+            value[:1] == b'"'
+            for value in (part.lstrip(b": ") for part in self._text().split(b'"finish_reason"')[1:])
+        )
+
+    @property
+    def usage(self) -> Usage | None:
+        """The last usage told."""
+        text = self._text()
+        at = len(text)
+        while (at := text.rfind(b'"usage"', 0, at)) >= 0:
+            usage = _usage_in(_data_around(text, at))
+            if usage is not None:
+                return usage
+        return None
+
+    @property
+    def failure(self) -> Failure | None:
+        """The error that one of the last events told. vLLM sends `[DONE]` even then."""
+        text = self._text()
+        if b"error" not in text:
+            return None
+        if len(text) >= KEPT_BYTES:
+            text = text[text.find(b"\n") + 1 :]  # The first line may have lost its beginning.
+        events = Events()
+        found = (event.failure() for event in (*events.feed(text), *events.end()))
+        return next((failure for failure in found if failure is not None), None)
+
+    def _mind_edge(self, piece: bytes) -> None:
+        """Count a `data:` that was split. Only between two lines nothing can be."""
+        self.events += (self._edge + piece[:4]).count(b"data:")
+        self._edge = b"" if piece.endswith(b"\n") else (self._edge + piece[-4:])[-4:]
+
+    def _text(self) -> bytes:
+        return b"".join(self._pieces)[-KEPT_BYTES:]
+
+
+def _data_around(text: bytes, at: int) -> bytes:
+    """The data of the line around a place; nothing when it is no line of data."""
+    end = text.find(b"\n", at)
+    line = text[text.rfind(b"\n", 0, at) + 1 : end if end >= 0 else len(text)]
+    return line[5:].strip() if line.startswith(b"data:") else b""
+
+
+def _usage_in(data: bytes) -> Usage | None:
+    try:
+        return read_usage(_read_counted(data).usage)
+    except UNREADABLE:
+        return None
+
+
+def _broken(message: str) -> ProviderFailure:
+    return ProviderFailure(Failure(kind=FailureKind.TRANSIENT, message=message, code="bad_envelope"))

@@ -1,0 +1,123 @@
+"""Anthropic's server-sent events as `Chunk`s. Pure: bytes of events in, chunks out; the provider does the reading."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+
+from headgate.core.messages import Chunk
+from headgate.providers.anthropic.answers import Block, StopDetails, TokenCounts, finish_reason_of, refusal_of
+
+
+class Delta(msgspec.Struct, frozen=True):
+    """What an event adds to a block (text, a piece of a tool's input) or to the message (why it stopped)."""
+
+    type: str = ""
+    text: str = ""
+    partial_json: str = ""
+    stop_reason: str | None = None
+    stop_details: StopDetails | None = None
+
+
+class Started(msgspec.Struct, frozen=True):
+    usage: TokenCounts | None = None
+
+
+class Event(msgspec.Struct, frozen=True):
+    """The data of one event; which fields it has depends on its type."""
+
+    type: str
+    message: Started | None = None
+    index: int = 0
+    content_block: Block | None = None
+    delta: Delta | None = None
+    usage: TokenCounts | None = None
+
+
+async def events_of(lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The data of each event. One whose empty line never came is incomplete and not given."""
+    data: list[bytes] = []
+    async for line in lines:
+        if line.startswith(b"data:"):
+            data.append(line[5:].removeprefix(b" "))
+        elif not line and data:
+            yield b"\n".join(data)
+            data = []
+
+
+class StreamReader:
+    """Follows one answer. `ended` turns true with `message_stop`; only then the last chunk is told."""
+
+    def __init__(self) -> None:
+        self.ended = False
+        self._counts = TokenCounts()
+        self._stop_reason: str | None = None
+        self._stop_details: StopDetails | None = None
+        self._tools: dict[int, int] = {}
+        """Anthropic numbers all blocks, OpenAI the tool calls only."""
+        self._silent_tools: set[int] = set()
+        """Tools whose input has not begun: one without arguments may never say `{}`."""
+
+    def read(self, event: Event) -> Chunk | None:
+        match event.type:
+            case "message_start" if event.message is not None:
+                self._count(event.message.usage)
+            case "content_block_start" if event.content_block is not None:
+                return self._block_started(event.index, event.content_block)
+            case "content_block_delta" if event.delta is not None:
+                return self._block_grew(event.index, event.delta)
+            case "content_block_stop":
+                return self._block_ended(event.index)
+            case "message_delta":
+                self._message_grew(event)
+            case "message_stop":
+                self.ended = True
+                return self._last()
+        return None  # `ping`, and kinds of events that are yet to be invented.
+
+    def _block_started(self, index: int, block: Block) -> Chunk | None:
+        if block.type == "text":
+            return Chunk(text=block.text) if block.text else None
+        if block.type != "tool_use":
+            return None
+        self._tools[index] = len(self._tools)
+        arguments = bytes(block.input).decode()
+        whole = arguments.strip("{} \r\n\t") != ""
+        if not whole:
+            self._silent_tools.add(index)
+        function = {"name": block.name, "arguments": arguments if whole else ""}
+        return self._tool(index, {"id": block.id, "type": "function", "function": function})
+
+    def _block_grew(self, index: int, delta: Delta) -> Chunk | None:
+        if delta.type == "text_delta" and delta.text:
+            return Chunk(text=delta.text)
+        if delta.type == "input_json_delta" and delta.partial_json and index in self._tools:
+            self._silent_tools.discard(index)
+            return self._tool(index, {"function": {"arguments": delta.partial_json}})
+        return None  # Thinking, signatures, citations, and the input of Anthropic's own tools.
+
+    def _block_ended(self, index: int) -> Chunk | None:
+        if index not in self._silent_tools:
+            return None
+        self._silent_tools.discard(index)
+        return self._tool(index, {"function": {"arguments": "{}"}})
+
+    def _message_grew(self, event: Event) -> None:
+        self._count(event.usage)
+        if event.delta is not None:
+            self._stop_reason = event.delta.stop_reason or self._stop_reason
+            self._stop_details = event.delta.stop_details or self._stop_details
+
+    def _count(self, newer: TokenCounts | None) -> None:
+        if newer is not None:
+            self._counts = self._counts.updated(newer)
+
+    def _tool(self, index: int, call: dict[str, Any]) -> Chunk:
+        return Chunk(tool_calls=[{"index": self._tools[index], **call}])
+
+    def _last(self) -> Chunk:
+        return Chunk(
+            refusal=refusal_of(self._stop_reason, self._stop_details),
+            finish_reason=finish_reason_of(self._stop_reason) or "stop",
+            usage=self._counts.usage(),
+        )

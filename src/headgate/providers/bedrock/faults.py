@@ -1,0 +1,117 @@
+"""What went wrong, told as a `ProviderFailure`: error answers, broken envelopes, cut streams, untranslatable requests.
+
+The codes' meanings stand in `core.failures`; here it is known where Bedrock puts them and what an operator can do.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Final, TypeVar
+
+import msgspec
+
+from headgate.core.errors import ProviderFailure
+from headgate.core.failures import Failure, FailureKind, from_answer
+from headgate.providers.bedrock.shapes import ErrorBody
+
+LONGEST_MESSAGE_CHARS: Final = 500
+EXPIRED_CODES: Final = frozenset({"ExpiredTokenException", "ExpiredToken"})
+# After these the keys in hand are not worth keeping: whoever renewed them wrote them where we found these.
+STALE_KEY_CODES: Final = EXPIRED_CODES | {
+    "UnrecognizedClientException",
+    "InvalidClientTokenId",
+    "InvalidSignatureException",
+    "SignatureDoesNotMatch",
+}
+_EXPIRED: Final = "the credentials have expired: renew them (`aws sso login`, or new keys); the next call looks for them anew"
+_WRONG_KEYS: Final = "check the access key, its secret and this machine's clock"
+_HINTS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(EXPIRED_CODES, _EXPIRED),
+    **dict.fromkeys(STALE_KEY_CODES - EXPIRED_CODES, _WRONG_KEYS),
+    "MissingAuthenticationTokenException": "check base_url: the signature did not get through",
+    "AccessDeniedException": "check that these credentials may call this model, and that the region offers it to the account",
+    "ResourceNotFoundException": "check the model id and the region",
+    "ServiceQuotaExceededException": "ask AWS for a higher quota",
+    "UnknownOperationException": "check base_url: it must lead to bedrock-runtime",
+    "ValidationException": "if all requests end so, check the model id: many models need an inference profile (us.…)",
+}
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def rejected(param: str, why: str) -> ProviderFailure:
+    """The request holds what cannot be said in Converse's format."""
+    return ProviderFailure(
+        Failure(kind=FailureKind.REJECTED, message=f"{param} {why}", code="unsupported_parameter")
+    )
+
+
+def misconfigured(message: str, code: str) -> ProviderFailure:
+    return ProviderFailure(Failure(kind=FailureKind.MISCONFIGURED, message=message, code=code))
+
+
+def bad_envelope(host: str, what: str) -> ProviderFailure:
+    message = f"{host} answered 200, but {what}"
+    return ProviderFailure(Failure(kind=FailureKind.TRANSIENT, message=message, code="bad_envelope"))
+
+
+def stream_cut(host: str) -> ProviderFailure:
+    message = f"the stream from {host} ended before the answer did"
+    return ProviderFailure(Failure(kind=FailureKind.TRANSIENT, message=message, code="stream_cut"))
+
+
+def malformed(host: str, stop_reason: str) -> ProviderFailure:
+    """The model's output could not be read by Bedrock: generating anew is all that helps."""
+    message = f"{host} could not read what the model wrote ({stop_reason})"
+    return ProviderFailure(Failure(kind=FailureKind.INVALID_OUTPUT, message=message, code=stop_reason))
+
+
+def decoded(payload: bytes, shape: type[T], host: str) -> T:
+    try:
+        return msgspec.json.decode(payload, type=shape)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise bad_envelope(host, "not with what Bedrock answers; check base_url if it stays so") from None
+
+
+def error_answer(
+    status: int, headers: Mapping[str, str], body: bytes, *, host: str, secrets: Iterable[str]
+) -> ProviderFailure:
+    """An answer with another status than 200. Its text may quote the signed headers: `secrets` are cut out."""
+    said = _read_error(body)
+    code = _bare(headers.get("x-amzn-errortype") or said.type or said.code)
+    text = _without(said.message or said.capital_message or "", secrets)
+    message = _message(f"{status} from {host}", text, code)
+    return ProviderFailure(from_answer(status, headers, code=code, message=message, now=datetime.now(UTC)))
+
+
+def error_event(code: str, text: str | None, payload: bytes, *, host: str) -> ProviderFailure:
+    """An error inside a stream: its code begins with a small letter there, and no status comes with it."""
+    code = _bare(code[:1].upper() + code[1:]) or "ModelStreamErrorException"
+    message = _message(
+        f"{code} inside the stream from {host}", text or _read_error(payload).message or "", code
+    )
+    return ProviderFailure(from_answer(None, code=code, message=message, now=datetime.now(UTC)))
+
+
+def _read_error(body: bytes) -> ErrorBody:
+    """What a front door or a proxy says in HTML is left out: nobody can read it in a line."""
+    try:
+        return msgspec.json.decode(body, type=ErrorBody)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ErrorBody()
+
+
+def _bare(code: str | None) -> str | None:
+    """The code without its name space before '#' and the address after ':'."""
+    return (code or "").partition(":")[0].rpartition("#")[2].strip() or None
+
+
+def _without(text: str, secrets: Iterable[str]) -> str:
+    for secret in secrets:
+        if secret:
+            text = text.replace(secret, "[secret]")
+    return text
+
+
+def _message(where: str, text: str, code: str | None) -> str:
+    said = f"{where}: {text[:LONGEST_MESSAGE_CHARS]}" if text else where
+    hint = _HINTS.get(code or "")
+    return f"{said} ({hint})" if hint else said

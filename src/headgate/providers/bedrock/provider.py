@@ -1,0 +1,142 @@
+"""The provider for AWS Bedrock: finds the keys, signs, sends, and hands what comes back to those who can read it."""
+
+import asyncio
+import urllib.parse
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from headgate.core.embeddings import EmbeddingRequest, Embeddings, Vector
+from headgate.core.errors import ProviderFailure
+from headgate.core.messages import Answer, Chunk, Request, Usage
+from headgate.core.ports.provider import ItemAnswer, no_embeddings
+from headgate.core.timeouts import Timeouts
+from headgate.providers.bedrock.answers import read_answer
+from headgate.providers.bedrock.embeddings import embedding_body, embedding_format, read_embeddings
+from headgate.providers.bedrock.faults import STALE_KEY_CODES, bad_envelope, error_answer
+from headgate.providers.bedrock.keyring import KeyRing
+from headgate.providers.bedrock.options import BedrockOptions
+from headgate.providers.bedrock.requests import converse_body
+from headgate.providers.bedrock.streams import EventReader
+from headgate.transport import Endpoint, Limits, Response, Transport, TransportError
+
+if TYPE_CHECKING:
+    from headgate.providers.bedrock.aws import Keys, Signed
+
+_MOST_ERROR_BYTES: Final = 64 * 1024
+# Hashing a mebibyte takes a millisecond or more; bodies with images are far larger.
+_LARGE_BODY_BYTES: Final = 1024 * 1024
+_JSON: Final = "application/json"
+_EVENT_STREAM: Final = "application/vnd.amazon.eventstream"
+
+
+class BedrockProvider:
+    """One model (an id, or the ARN of an inference profile) in one region, with one set of credentials."""
+
+    most_inputs = 1
+
+    def __init__(
+        self, options: BedrockOptions, *, model: str, transport: Transport, timeouts: Timeouts
+    ) -> None:
+        self.model = model
+        self._options = options
+        self._transport = transport
+        self._ring = KeyRing(options)
+        self._embedding_format = embedding_format(model)
+        place = f"{options.url}/model/{urllib.parse.quote(model, safe='-._~')}"
+        self._converse = Endpoint(f"{place}/converse")
+        self._converse_stream = Endpoint(f"{place}/converse-stream")
+        self._invoke = Endpoint(f"{place}/invoke")
+        self._host = self._converse.origin.authority
+        self._whole = Limits(connect_s=timeouts.connect_s, first_byte_s=None, idle_s=None, total_s=None)
+        self._streamed = Limits(
+            connect_s=timeouts.connect_s,
+            first_byte_s=timeouts.stream_first_token_s,
+            idle_s=timeouts.idle_s,
+            total_s=None,
+        )
+
+    async def complete(self, request: Request) -> Answer:
+        body = converse_body(request, self._options.additional_fields)
+        answer, _ = await self._whole_answer(self._converse, body)
+        return read_answer(answer, self._host)
+
+    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+        body = converse_body(request, self._options.additional_fields)
+        reader = EventReader(self._host)
+        with await self._ask(self._converse_stream, body, self._streamed, accept=_EVENT_STREAM) as response:
+            from headgate.providers.bedrock.aws import Frames  # noqa: PLC0415 - loaded by `_ask`, in a thread
+
+            frames = Frames(self._host)
+            async for data in response.chunks():
+                for frame in frames.feed(data):
+                    chunk = reader.read(frame)
+                    if chunk is not None:
+                        yield chunk
+            reader.end()
+
+    async def complete_many(self, requests: Sequence[Request]) -> Sequence[ItemAnswer]:
+        return [ItemAnswer(request.id, await self.complete(request)) for request in requests]
+
+    async def embed(self, request: EmbeddingRequest) -> Embeddings:
+        """As many calls, one after the other, as the model's format needs: Titan takes one text at a time."""
+        form = self._embedding_format
+        if form is None:
+            raise no_embeddings()
+        vectors: list[Vector] = []
+        tokens: list[int | None] = []
+        for start in range(0, len(request.input), form.texts_per_call):
+            texts = request.input[start : start + form.texts_per_call]
+            body = embedding_body(form, self.model, texts, request.params)
+            answer, headers = await self._whole_answer(self._invoke, body)
+            more, counted = read_embeddings(form, answer, headers, host=self._host, count=len(texts))
+            vectors += more
+            tokens.append(counted)
+        known = [count for count in tokens if count is not None]
+        usage = Usage(sum(known), 0) if len(known) == len(tokens) else None
+        return Embeddings(vectors=vectors, usage=usage)
+
+    async def aclose(self) -> None:
+        """The transport is its owner's to close."""
+        await self._ring.aclose()
+
+    async def _whole_answer(self, endpoint: Endpoint, body: bytes) -> tuple[bytes, Mapping[str, str]]:
+        with await self._ask(endpoint, body, self._whole, accept=_JSON) as response:
+            return await response.read(), response.headers
+
+    async def _ask(self, endpoint: Endpoint, body: bytes, limits: Limits, *, accept: str) -> Response:
+        """Sign and send; what comes back is a 200 of the right type, not read yet."""
+        keys = await self._ring.keys()
+        signed = await self._sign(endpoint, body, keys, accept)
+        response = await self._transport.send(endpoint, body, headers=signed.headers, limits=limits)
+        if response.status == 200:
+            return self._checked(response, accept)
+        with response:
+            failed = await self._error(response, signed)
+        if failed.failure.code in STALE_KEY_CODES:
+            self._ring.drop(keys)
+        raise failed
+
+    async def _sign(self, endpoint: Endpoint, body: bytes, keys: "Keys", accept: str) -> "Signed":
+        from headgate.providers.bedrock.aws import sign  # noqa: PLC0415 - loaded by the key ring, in a thread
+
+        headers = {"Content-Type": _JSON, "Accept": accept, **self._options.headers}
+        arguments = (endpoint, body, headers, keys, self._options.region)
+        if len(body) < _LARGE_BODY_BYTES:
+            return sign(*arguments, now=datetime.now(UTC))
+        return await asyncio.to_thread(sign, *arguments, now=datetime.now(UTC))
+
+    def _checked(self, response: Response, expected: str) -> Response:
+        given = response.headers.get("content-type", "")
+        if given.partition(";")[0].strip().lower() == expected:
+            return response
+        response.close()
+        raise bad_envelope(self._host, f"with {given[:80]!r} in place of {expected}; check base_url")
+
+    async def _error(self, response: Response, signed: "Signed") -> ProviderFailure:
+        try:
+            body = await response.read(_MOST_ERROR_BYTES)
+        except TransportError:
+            body = b""  # The status alone says enough.
+        headers = response.headers
+        return error_answer(response.status, headers, body, host=self._host, secrets=signed.secrets)

@@ -1,0 +1,112 @@
+"""The one place that turns errors into HTTP: status, code, headers and OpenAI's error body."""
+
+import math
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from headgate.core.errors import (
+    CallFailed,
+    HeadgateError,
+    InvalidRequest,
+    KeyInProgress,
+    RequestRejected,
+)
+
+Header = tuple[bytes, bytes]
+STATUS_BY_CODE: Final[Mapping[str, int]] = {
+    "invalid_request": 400,
+    "unauthorized": 401,
+    "model_not_allowed": 403,
+    "not_allowed": 403,
+    "not_found": 404,
+    "method_not_allowed": 405,
+    "idempotency_key_mismatch": 409,
+    "idempotency_in_progress": 409,
+    "state_conflict": 409,
+    "payload_too_large": 413,
+    "unsupported_media_type": 415,
+    "unprocessable": 422,
+    "queue_full": 429,
+    "rate_limited": 429,
+    "upstream_throttled": 429,
+    "budget_exhausted": 429,
+    "internal": 500,
+    "upstream_unavailable": 502,
+    "upstream_misconfigured": 502,
+    "draining": 503,
+    "store_unavailable": 503,
+    "deadline_exceeded": 504,
+}
+INVITES: Final = frozenset({429, 503})
+"""Come back later. Everything else has been tried as often as it helps: a client's own retries would only storm."""
+LONGEST_RETRY_AFTER_S: Final = 60
+CLIENT_CLOSED: Final = 499
+_JSON: Final = (b"content-type", b"application/json")
+_FINAL: Final = (b"x-should-retry", b"false")
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """An error, ready to be sent."""
+
+    status: int
+    code: str
+    message: str
+    param: str | None = None
+    retry_after_s: float | None = None
+
+    @property
+    def body(self) -> bytes:
+        return msgspec.json.encode({"error": self.error})
+
+    @property
+    def error(self) -> dict[str, Any]:
+        return {"message": self.message, "type": _type(self.status), "param": self.param, "code": self.code}
+
+    def headers(self) -> list[Header]:
+        if self.retry_after_s is None:
+            return [_JSON, _FINAL]
+        retry_after_s = min(max(self.retry_after_s, 1.0), LONGEST_RETRY_AFTER_S)
+        return [
+            _JSON,
+            (b"retry-after", b"%d" % math.ceil(retry_after_s)),
+            (b"retry-after-ms", b"%d" % (retry_after_s * 1000)),
+        ]
+
+
+def read_error(error: Exception, *, mismatch_status: int = 409) -> Failed:
+    """What a client is told. Nothing unforeseen leaks: its text stays in our log."""
+    if not isinstance(error, HeadgateError):
+        return Failed(500, "internal", "something broke inside the gateway; its log says what")
+    status = _status(error, mismatch_status)
+    invites = status in INVITES or isinstance(error, KeyInProgress)
+    retry_after_s = getattr(error, "retry_after_s", None) if invites else None
+    if status in INVITES and retry_after_s is None:
+        retry_after_s = 1.0
+    param = error.param if isinstance(error, InvalidRequest) else None
+    return Failed(status, error.code, str(error), param, retry_after_s)
+
+
+def _status(error: HeadgateError, mismatch_status: int) -> int:
+    if isinstance(error, RequestRejected):
+        upstream = error.failure.status
+        # Under its own status, but never as one that speaks of the caller's key or of us.
+        return upstream if upstream in {400, 404, 409, 413, 415, 422} else 400
+    if isinstance(error, CallFailed) and error.code == "upstream_unavailable" and error.retry_after_s is not None:
+        return 503
+    if error.code == "idempotency_key_mismatch":
+        return mismatch_status
+    return STATUS_BY_CODE.get(error.code, 500)
+
+
+def _type(status: int) -> str:
+    match status:
+        case 401:
+            return "authentication_error"
+        case 403:
+            return "permission_error"
+        case 429:
+            return "rate_limit_error"
+        case _:
+            return "server_error" if status >= 500 else "invalid_request_error"

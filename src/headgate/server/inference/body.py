@@ -1,0 +1,99 @@
+"""From a body to a request: only what the gate must know is read, everything else stays JSON."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from headgate.core.errors import InvalidRequest
+from headgate.core.messages import Lane, check_text
+from headgate.core.wire import Endpoint, WireRequest
+from headgate.server.inference.head import Head
+
+_ASKED: Final[Mapping[Endpoint, str]] = {
+    Endpoint.CHAT: "messages",
+    Endpoint.COMPLETIONS: "prompt",
+    Endpoint.EMBEDDINGS: "input",
+}
+_OPENINGS: Final[Mapping[Endpoint, bytes]] = {
+    Endpoint.CHAT: b"[",
+    Endpoint.COMPLETIONS: b'["',
+    Endpoint.EMBEDDINGS: b'["',
+}
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_text = msgspec.json.Decoder(str)
+_FLAGS: Final = {b"true": True, b"false": False, b"null": False}
+_FLEX: Final = b'"flex"'
+
+
+def read_body(
+    body: bytes, endpoint: Endpoint, head: Head, *, request_id: str, tenant: str, lane: Lane
+) -> WireRequest:
+    """`InvalidRequest` names the field that makes no sense. `lane` is the caller's own, unless the request says."""
+    fields = _decode(body)
+    model = _model(fields.pop("model", None))
+    stream = _flag("stream", fields.pop("stream", None))
+    _check_asked(fields, endpoint)
+    if endpoint is Endpoint.EMBEDDINGS and stream:
+        raise InvalidRequest("embeddings are not streamed", param="stream")
+    return WireRequest(
+        id=request_id,
+        endpoint=endpoint,
+        model=model,
+        fields=fields,
+        size_bytes=len(body),
+        stream=stream,
+        lane=head.lane or _tier(fields) or lane,
+        tenant=tenant,
+        agent_id=head.agent_id,
+    )
+
+
+def _decode(body: bytes) -> dict[str, msgspec.Raw]:
+    try:
+        return _fields.decode(body)
+    except msgspec.ValidationError:
+        raise InvalidRequest("the body must be a JSON object") from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"the body is not valid JSON: {error}") from None
+    except RecursionError:
+        raise InvalidRequest("the body is nested too deeply") from None
+
+
+def _model(raw: msgspec.Raw | None) -> str:
+    if raw is None:
+        raise InvalidRequest("the body must name a model", param="model")
+    try:
+        model = _text.decode(raw)
+    except msgspec.MsgspecError:
+        raise InvalidRequest("model must be a text", param="model") from None
+    check_text("model", model)
+    return model
+
+
+def _flag(name: str, raw: Any) -> bool:
+    if raw is None:
+        return False
+    flag = _FLAGS.get(bytes(raw))
+    if flag is None:
+        raise InvalidRequest(f"{name} must be true or false", param=name)
+    return flag
+
+
+def _check_asked(fields: Mapping[str, msgspec.Raw], endpoint: Endpoint) -> None:
+    name = _ASKED[endpoint]
+    raw = fields.get(name)
+    if raw is None:
+        raise InvalidRequest(f"the body must have {name}", param=name)
+    view = memoryview(raw)
+    if view[0] not in _OPENINGS[endpoint] or bytes(view[:2]) in {b"[]", b'""'}:
+        raise InvalidRequest(f"{name} must not be empty, nor of another kind", param=name)
+
+
+def _tier(fields: dict[str, msgspec.Raw]) -> Lane | None:
+    """`flex` means: nobody waits. It is ours; every other tier is the provider's, and stays."""
+    tier = fields.get("service_tier")
+    if tier is None or bytes(tier) != _FLEX:
+        return None
+    del fields["service_tier"]
+    return Lane.BATCH

@@ -1,0 +1,89 @@
+"""What a client says in headers about how its request shall be treated."""
+
+import math
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from headgate.core.errors import InvalidRequest
+from headgate.core.idempotency import check_key
+from headgate.core.messages import Lane, check_text, read_lane
+
+_WANTED: Final = frozenset(
+    {
+        b"x-headgate-lane",
+        b"x-headgate-timeout",
+        b"x-stainless-read-timeout",
+        b"x-headgate-agent",
+        b"idempotency-key",
+        b"prefer",
+    }
+)
+
+
+class Head(msgspec.Struct, frozen=True):
+    """Every field has a default that means: nothing was said."""
+
+    lane: Lane | None = None
+    deadline_s: float | None = None
+    agent_id: str | None = None
+    key: str | None = None
+    respond_async: bool = False
+
+
+_NOTHING: Final = Head()
+
+
+def read_head(headers: Iterable[tuple[bytes, bytes]]) -> Head:
+    """`InvalidRequest` names the header that makes no sense."""
+    said = {name: value for name, value in headers if name in _WANTED}
+    if not said:
+        return _NOTHING
+    lane = said.get(b"x-headgate-lane")
+    key = said.get(b"idempotency-key")
+    return Head(
+        lane=None if lane is None else read_lane(lane.decode("latin-1").strip()),
+        deadline_s=_deadline_s(said),
+        agent_id=_agent_id(said.get(b"x-headgate-agent")),
+        key=None if key is None else _key(key),
+        respond_async=b"respond-async" in said.get(b"prefer", b"").lower(),
+    )
+
+
+def _deadline_s(said: dict[bytes, bytes]) -> float | None:
+    """Ours wins; the official clients say how long they read for, and need not know of us."""
+    ours = said.get(b"x-headgate-timeout")
+    if ours is not None:
+        deadline_s = _seconds(ours)
+        if deadline_s is None:
+            raise InvalidRequest(
+                "X-Headgate-Timeout must be a number of seconds above 0", param="X-Headgate-Timeout"
+            )
+        return deadline_s
+    return _seconds(said.get(b"x-stainless-read-timeout", b""))
+
+
+def _seconds(value: bytes) -> float | None:
+    try:
+        seconds = float(value)
+    except ValueError:
+        return None
+    return seconds if 0 < seconds < math.inf else None
+
+
+def _agent_id(value: bytes | None) -> str | None:
+    if value is None:
+        return None
+    agent_id = value.decode("utf-8", "replace").strip()
+    check_text("X-Headgate-Agent", agent_id)
+    return agent_id
+
+
+def _key(value: bytes) -> str:
+    """Bare, or in quotes as the IETF draft has it."""
+    key = value.decode("latin-1").strip()
+    if len(key) > 1 and key[0] == key[-1] == '"':
+        key = key[1:-1]
+    check_key(key)
+    return key

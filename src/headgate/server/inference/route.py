@@ -1,0 +1,136 @@
+"""The inference routes: read a request, ask the gateway, answer. No framework, nothing decoded that need not be."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from headgate.core.wire import Endpoint, WireReply, WireRequest
+from headgate.dispatch.keyed_stream import KeyedStream
+from headgate.dispatch.relay import RelayStream
+from headgate.dispatch.relaying import Relaying
+from headgate.server.access import Access, Caller
+from headgate.server.asgi import ClientGone, Receive, Scope, Send, cancelled_when_gone, read_whole, respond
+from headgate.server.errors import Header, read_error
+from headgate.server.inference.body import read_body
+from headgate.server.inference.head import Head, read_head
+from headgate.server.inference.stream import Delivery
+
+logger = logging.getLogger("headgate")
+ROUTES: Final = {f"/v1/{endpoint}": endpoint for endpoint in Endpoint}
+_JSON: Final = (b"content-type", b"application/json")
+_REPLAYED: Final = (b"idempotent-replayed", b"true")
+Submit = Callable[[WireRequest, Head, bytes], Awaitable[tuple[str, bytes]]]
+"""Make a job of a request instead: its id and the body of the answer."""
+
+
+class Inference:
+    """One request to a model over HTTP."""
+
+    def __init__(
+        self,
+        relaying: Relaying,
+        access: Access,
+        *,
+        now: Callable[[], float],
+        new_id: Callable[[], str],
+        mismatch_status: int,
+        submit: Submit,
+    ) -> None:
+        self._relaying = relaying
+        self._access = access
+        self._now = now
+        self._new_id = new_id
+        self._mismatch_status = mismatch_status
+        self._submit = submit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started_at = self._now()
+        request_id = f"req_{self._new_id()}"
+        caller: Caller | None = None
+        try:
+            caller = self._access.admit(scope["headers"])
+            with cancelled_when_gone(scope):
+                await self._serve(caller, request_id, scope, receive, send, started_at)
+        except ClientGone:
+            return
+        except Exception as error:  # noqa: BLE001 - the HTTP edge: everything becomes an answer
+            await self._fail(error, request_id, send)
+        finally:
+            if caller is not None:
+                caller.leave()
+
+    async def _serve(
+        self, caller: Caller, request_id: str, scope: Scope, receive: Receive, send: Send, started_at: float
+    ) -> None:
+        head = read_head(scope["headers"])
+        body = await read_whole(receive)
+        endpoint = ROUTES[scope["path"]]
+        request = read_body(
+            body, endpoint, head, request_id=request_id, tenant=caller.tenant, lane=caller.lane
+        )
+        caller.check_model(request.model)
+        if head.respond_async:
+            job_id, answer = await self._submit(request, head, body)
+            location = (b"location", f"/v1/jobs/{job_id}".encode())
+            await respond(send, 202, [_JSON, location, _named(request_id)], answer)
+        elif request.stream:
+            stream = await self._stream(request, head, body)
+            delivery = Delivery(send, request_id, lambda: self._stream_story(stream, started_at))
+            await delivery.run(stream)
+            if stream.usage is not None:
+                caller.used(stream.usage.total_tokens)
+        else:
+            reply = await self._reply(request, head, body)
+            caller.used(reply.usage.total_tokens)
+            await respond(send, 200, self._story(reply, request_id, started_at), reply.body)
+
+    async def _reply(self, request: WireRequest, head: Head, body: bytes) -> WireReply:
+        if head.key is None:
+            return await self._relaying.answer(request, deadline_s=head.deadline_s)
+        return await self._relaying.answer_once(request, head.key, body, deadline_s=head.deadline_s)
+
+    async def _stream(self, request: WireRequest, head: Head, body: bytes) -> RelayStream | KeyedStream:
+        if head.key is None:
+            return self._relaying.stream(request, deadline_s=head.deadline_s)
+        return await self._relaying.stream_once(request, head.key, body, deadline_s=head.deadline_s)
+
+    # ---- What an answer says of itself -------------------------------------------------------------------
+
+    def _story(self, reply: WireReply, request_id: str, started_at: float) -> list[Header]:
+        spent_ms = (self._now() - started_at) * 1000 - reply.queue_ms - reply.upstream_ms
+        headers = [
+            _JSON,
+            _named(request_id),
+            (b"x-headgate-attempts", b"%d" % reply.attempts),
+            (b"x-headgate-upstream", reply.upstream.encode("latin-1", "replace")),
+            (b"x-headgate-queue-ms", b"%d" % reply.queue_ms),
+            (b"x-headgate-overhead-ms", b"%.2f" % max(0.0, spent_ms)),
+        ]
+        if reply.replayed:
+            headers.append(_REPLAYED)
+        return headers
+
+    def _stream_story(self, stream: RelayStream | KeyedStream, started_at: float) -> list[Header]:
+        headers = [
+            _named(stream.request_id),
+            (b"x-headgate-attempts", b"%d" % stream.attempts),
+            (b"x-headgate-queue-ms", b"%d" % stream.queue_ms),
+        ]
+        if stream.upstream is not None:
+            # Before the first content nobody knows whose answer it will be.
+            spent_ms = (self._now() - started_at) * 1000 - stream.queue_ms - stream.upstream_ms
+            headers.append((b"x-headgate-upstream", stream.upstream.encode("latin-1", "replace")))
+            headers.append((b"x-headgate-overhead-ms", b"%.2f" % max(0.0, spent_ms)))
+        if stream.replayed:
+            headers.append(_REPLAYED)
+        return headers
+
+    async def _fail(self, error: Exception, request_id: str, send: Send) -> None:
+        failed = read_error(error, mismatch_status=self._mismatch_status)
+        if failed.code == "internal":
+            logger.error("request %s broke", request_id, exc_info=error)
+        await respond(send, failed.status, [*failed.headers(), _named(request_id)], failed.body)
+
+
+def _named(request_id: str) -> Header:
+    return (b"x-request-id", request_id.encode())

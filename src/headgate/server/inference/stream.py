@@ -1,0 +1,107 @@
+"""Streams on their way to a client: nothing before the slot is held, comments while it is slow, an honest end."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+import msgspec
+
+from headgate.core.errors import HeadgateError
+from headgate.core.messages import Usage
+from headgate.server.asgi import Send
+from headgate.server.errors import Header, read_error
+
+HEARTBEAT_S: Final = 15.0
+_HEARTBEAT: Final = b": still waiting\n\n"
+_SSE: Final = (b"content-type", b"text/event-stream")
+_FRESH: Final = (b"cache-control", b"no-cache")
+
+
+class Stream(Protocol):
+    """A live stream, or one under an idempotency key."""
+
+    request_id: str
+
+    @property
+    def upstream(self) -> str | None: ...
+    @property
+    def attempts(self) -> int: ...
+    @property
+    def queue_ms(self) -> float: ...
+    @property
+    def usage(self) -> Usage | None: ...
+    @property
+    def replayed(self) -> bool: ...
+
+    async def __aenter__(self) -> Self: ...
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+    def __aiter__(self) -> AsyncIterator[bytes]: ...
+
+
+class Delivery:
+    """One stream to one client."""
+
+    def __init__(self, send: Send, request_id: str, story: Callable[[], list[Header]]) -> None:
+        self._send = send
+        self._request_id = request_id
+        self._story = story
+        self._started = False
+        self._beating: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def run(self, stream: Stream) -> None:
+        """Raises only while nothing has been sent; afterwards a failure is told inside the stream."""
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(HEARTBEAT_S, self._begin_beating, stream)
+        try:
+            async with stream:
+                await self._stop_beating()
+                await self._start()
+                async for piece in stream:
+                    await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+        except HeadgateError as error:
+            await self._stop_beating()
+            if not self._started:
+                raise
+            await self._end_badly(error)
+        finally:
+            await self._stop_beating()
+        if self._started:
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _start(self) -> None:
+        if not self._started:
+            self._started = True
+            headers = [_SSE, _FRESH, *self._story()]
+            await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    async def _end_badly(self, error: HeadgateError) -> None:
+        """An event that every client takes for what it is, and no [DONE]."""
+        body = msgspec.json.encode({"error": read_error(error).error})
+        event = b"event: error\ndata: %b\n\n" % body
+        await self._send({"type": "http.response.body", "body": event, "more_body": True})
+
+    # ---- While it is slow --------------------------------------------------------------------------------
+
+    def _begin_beating(self, stream: Stream) -> None:
+        self._beating = asyncio.get_running_loop().create_task(self._beat(stream), name="headgate heartbeat")
+
+    async def _beat(self, stream: Stream) -> None:
+        """Comments keep impatient clients and proxies waiting. Not before the slot is held: a refusal needs a status."""
+        while True:
+            if stream.attempts:
+                await self._start()
+                await self._send({"type": "http.response.body", "body": _HEARTBEAT, "more_body": True})
+            await asyncio.sleep(HEARTBEAT_S)
+
+    async def _stop_beating(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        beating, self._beating = self._beating, None
+        if beating is not None:
+            beating.cancel()
+            await asyncio.wait({beating})
