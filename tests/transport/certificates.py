@@ -17,11 +17,15 @@ class Certificates:
 
 
 def make(folder: Path) -> Certificates:
-    ca_key, ca, key, request, cert = (str(folder / name) for name in ("ca.key", "ca.pem", "s.key", "s.csr", "s.pem"))
+    ca_key, ca, key, request, cert = (
+        str(folder / name) for name in ("ca.key", "ca.pem", "s.key", "s.csr", "s.pem")
+    )
     names = folder / "names"
     names.write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
     new_key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    _openssl("req", "-x509", *new_key, "-keyout", ca_key, "-out", ca, "-days", "2", "-subj", "/CN=Test authority")
+    _openssl(
+        "req", "-x509", *new_key, "-keyout", ca_key, "-out", ca, "-days", "2", "-subj", "/CN=Test authority"
+    )
     _openssl("req", "-new", *new_key, "-keyout", key, "-out", request, "-subj", "/CN=localhost")
     signing = ["-CA", ca, "-CAkey", ca_key, "-CAcreateserial", "-days", "2", "-extfile", str(names)]
     _openssl("x509", "-req", "-in", request, "-out", cert, *signing)

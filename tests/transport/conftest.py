@@ -32,5 +32,7 @@ def play(request: pytest.FixtureRequest) -> Play:
 def certs(tmp_path_factory: pytest.TempPathFactory) -> certificates.Certificates:
     """Skipped where there is no openssl command, but never by a CI."""
     if certificates.OPENSSL is None:
-        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)("the openssl command is not installed")
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(
+            "the openssl command is not installed"
+        )
     return certificates.make(tmp_path_factory.mktemp("certificates"))

@@ -1,6 +1,7 @@
 """Answers as they stand on the wire: framing, splits, and everything that is refused."""
 
 import asyncio
+import itertools
 import socket
 import struct
 from collections.abc import Sequence
@@ -143,10 +144,15 @@ async def outcome(pieces: Sequence[bytes]) -> tuple[object, ...]:
 
 def in_pieces(data: bytes, cuts: set[int]) -> list[bytes]:
     edges = [0, *sorted(cut for cut in cuts if 0 < cut < len(data)), len(data)]
-    return [data[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    return [data[start:end] for start, end in itertools.pairwise(edges)]
 
 
-ANY_BYTES = {**{name: wire for name, (wire, _, _) in WHOLE.items()}, **REFUSED, **CUT, "until the end": START + b"\r\nhi"}
+ANY_BYTES = {
+    **{name: wire for name, (wire, _, _) in WHOLE.items()},
+    **REFUSED,
+    **CUT,
+    "until the end": START + b"\r\nhi",
+}
 
 
 @pytest.mark.parametrize("name", ANY_BYTES)
@@ -160,7 +166,9 @@ def test_the_same_bytes_mean_the_same_however_they_are_split(name: str, data: st
 @pytest.mark.parametrize("name", [name for name, wire in ANY_BYTES.items() if len(wire) < 2000])
 def test_byte_by_byte_is_no_different(name: str) -> None:
     wire = ANY_BYTES[name]
-    assert asyncio.run(outcome([wire[at : at + 1] for at in range(len(wire))])) == asyncio.run(outcome([wire]))
+    assert asyncio.run(outcome([wire[at : at + 1] for at in range(len(wire))])) == asyncio.run(
+        outcome([wire])
+    )
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -209,7 +217,7 @@ def test_what_cannot_be_trusted_is_refused_and_its_connection_dropped(name: str,
     async def scene() -> None:
         async with serving(answering({**REFUSED, **ENDLESS}[name])) as server:
             transport = Transport()
-            with pytest.raises(BadResponse, match="127.0.0.1"):
+            with pytest.raises(BadResponse, match=r"127\.0\.0\.1"):
                 await read_all(transport, server.url())
             with pytest.raises(BadResponse):
                 await read_all(transport, server.url())
@@ -268,9 +276,9 @@ def test_a_body_past_the_callers_bound_is_too_large(framing: str, play: Play) ->
     async def scene() -> None:
         async with serving(endless) as server:
             transport = Transport()
-            with await transport.send(Endpoint(server.url())) as response:
-                with pytest.raises(TooLarge, match="more than 100000 bytes"):
-                    await response.read(max_bytes=100_000)
+            response = await transport.send(Endpoint(server.url()))
+            with pytest.raises(TooLarge, match="more than 100000 bytes"):
+                await response.read(max_bytes=100_000)
             await eventually(lambda: server.peers[0].ended, 1)
             await transport.aclose()
 

@@ -15,6 +15,12 @@ from headgate.transport.errors import (
     TotalTimedOut,
 )
 
+
+async def ask(transport: Transport, url: str, limits: Limits) -> bytes:
+    with await transport.send(Endpoint(url), limits=limits) as response:
+        return await response.read()
+
+
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
@@ -47,7 +53,12 @@ CASES = {
     "no answer": (silent, Limits(first_byte_s=0.1), FirstByteTimedOut, "sent nothing for 0.1 s"),
     "headers, no body": (headers_only, Limits(first_byte_s=0.1, idle_s=5), FirstByteTimedOut, "0.1 s"),
     "silence within": (half, Limits(first_byte_s=5, idle_s=0.1), IdleTimedOut, "silent for 0.1 s"),
-    "an endless drip": (dripping, Limits(first_byte_s=0.1, idle_s=0.1, total_s=0.3), TotalTimedOut, "time was up"),
+    "an endless drip": (
+        dripping,
+        Limits(first_byte_s=0.1, idle_s=0.1, total_s=0.3),
+        TotalTimedOut,
+        "time was up",
+    ),
     "no answer in all": (silent, Limits(total_s=0.1), TotalTimedOut, "time was up"),
     "total before first byte": (silent, Limits(first_byte_s=5, total_s=0.1), TotalTimedOut, "time was up"),
 }
@@ -56,7 +67,9 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_each_deadline_ends_the_call_on_time_with_its_own_error(name: str, play: Play) -> None:
     script, limits, expected, text = CASES[name]
-    bound_s = min(value for value in (limits.first_byte_s, limits.idle_s, limits.total_s) if value is not None)
+    bound_s = min(
+        value for value in (limits.first_byte_s, limits.idle_s, limits.total_s) if value is not None
+    )
     bound_s = limits.total_s if expected is TotalTimedOut and limits.total_s is not None else bound_s
 
     async def scene() -> None:
@@ -64,8 +77,7 @@ def test_each_deadline_ends_the_call_on_time_with_its_own_error(name: str, play:
             transport = Transport()
             start = time.monotonic()
             with pytest.raises(expected, match=text):
-                with await transport.send(Endpoint(server.url()), limits=limits) as response:
-                    await response.read()
+                await ask(transport, server.url(), limits)
             took_s = time.monotonic() - start
             assert bound_s - 0.01 <= took_s < bound_s + 0.25
             await eventually(lambda: server.peers[0].ended, 1)
@@ -215,7 +227,9 @@ def test_a_tls_handshake_that_never_comes_ends_at_the_connect_deadline(play: Pla
             transport = Transport()
             start = time.monotonic()
             with pytest.raises(ConnectTimedOut, match="did not take a connection in time"):
-                await transport.send(Endpoint(f"https://127.0.0.1:{server.port}/"), limits=Limits(connect_s=0.2))
+                await transport.send(
+                    Endpoint(f"https://127.0.0.1:{server.port}/"), limits=Limits(connect_s=0.2)
+                )
             assert 0.15 < time.monotonic() - start < 0.6
             await transport.aclose()
 

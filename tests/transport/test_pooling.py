@@ -121,7 +121,9 @@ def test_unasked_bytes_the_loop_has_not_seen_yet_end_an_idle_connection_too(play
 
 
 @pytest.mark.parametrize("noticed_s", [0.0, 0.02])
-def test_a_connection_the_server_closed_while_idle_is_replaced_unnoticed(noticed_s: float, play: Play) -> None:
+def test_a_connection_the_server_closed_while_idle_is_replaced_unnoticed(
+    noticed_s: float, play: Play
+) -> None:
     """Whether the event loop has noticed already, or only the kernel knows."""
 
     async def scene() -> None:
@@ -215,7 +217,7 @@ def test_waiting_for_a_connection_is_bounded_by_the_connect_deadline(play: Play)
             transport = Transport(connections_per_origin=1)
             holder = asyncio.create_task(ask(transport, server.url()))
             await eventually(lambda: len(server.peers) == 1)
-            with pytest.raises(ConnectTimedOut, match="all 1 connections to .* were busy"):
+            with pytest.raises(ConnectTimedOut, match=r"all 1 connections to .* were busy"):
                 await ask(transport, server.url(), Limits(connect_s=0.1))
             holder.cancel()
             await asyncio.gather(holder, return_exceptions=True)

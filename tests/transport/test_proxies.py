@@ -55,7 +55,9 @@ def test_the_environment_says_who_is_reached_through_a_proxy(
     assert (found and (found.host, found.port)) == proxy
 
 
-@pytest.mark.parametrize("url", ["socks5://user:hunter2@p:1", "https://user:hunter2@p", "http://", "http://p:99999999"])
+@pytest.mark.parametrize(
+    "url", ["socks5://user:hunter2@p:1", "https://user:hunter2@p", "http://", "http://p:99999999"]
+)
 def test_a_proxy_we_cannot_use_is_refused_without_its_password(url: str) -> None:
     with pytest.raises(SettingsError, match="HTTPS_PROXY") as caught:
         Proxies.from_environment({"HTTPS_PROXY": url})
@@ -123,7 +125,7 @@ def test_the_certificate_behind_a_tunnel_is_checked_too(certs: Certificates, pla
         ):
             through = Proxies(https=Proxy("127.0.0.1", proxy.port))
             transport = Transport(ca_file=certs.ca_file, proxies=through)
-            with pytest.raises(CertificateRefused, match="other.example"):
+            with pytest.raises(CertificateRefused, match=r"other\.example"):
                 await ask(transport, "https://other.example/")
             await transport.aclose()
 
@@ -146,10 +148,11 @@ def test_http_goes_to_the_proxy_with_the_whole_url(play: Play) -> None:
             for _ in range(2):
                 with await transport.send(endpoint, b"body") as response:
                     assert await response.read() == b"hi"
-            assert received == [
+            expected = (
                 b"POST http://a.example:8080/x?y=1 HTTP/1.1\r\nHost: a.example:8080\r\nAccept-Encoding: identity\r\n"
                 b"Proxy-Authorization: Basic eA==\r\nX-Key: k\r\nContent-Length: 4\r\n\r\nbody"
-            ] * 2
+            )
+            assert received == [expected] * 2
             assert len(proxy.peers) == 1
             await transport.aclose()
 
@@ -157,11 +160,21 @@ def test_http_goes_to_the_proxy_with_the_whole_url(play: Play) -> None:
 
 
 REFUSALS = {
-    "no password": (b"HTTP/1.1 407 Auth\r\nContent-Length: 0\r\n\r\n", ProxyRefused, FailureKind.MISCONFIGURED, "password"),
+    "no password": (
+        b"HTTP/1.1 407 Auth\r\nContent-Length: 0\r\n\r\n",
+        ProxyRefused,
+        FailureKind.MISCONFIGURED,
+        "password",
+    ),
     "forbidden": (b"HTTP/1.1 403 No\r\n\r\n", ProxyRefused, FailureKind.MISCONFIGURED, "status 403"),
     "unreachable": (b"HTTP/1.1 502 Bad\r\n\r\n", ProxyRefused, FailureKind.TRANSIENT, "status 502"),
     "no HTTP": (b"hello\r\n\r\n", BadResponse, FailureKind.TRANSIENT, "no answer to a CONNECT"),
-    "bytes after the yes": (b"HTTP/1.1 200 OK\r\n\r\nx", BadResponse, FailureKind.TRANSIENT, "no answer to a CONNECT"),
+    "bytes after the yes": (
+        b"HTTP/1.1 200 OK\r\n\r\nx",
+        BadResponse,
+        FailureKind.TRANSIENT,
+        "no answer to a CONNECT",
+    ),
     "endless": (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 300_000, BadResponse, FailureKind.TRANSIENT, "endless"),
 }
 

@@ -160,10 +160,8 @@ class Connection(asyncio.Protocol):
                 return
         if self._complete:
             self._finish()
-        elif self._barren_bytes > MAX_HEAD_BYTES:
-            self.abort(
-                BadResponse(f"{self.host} sent {self._barren_bytes} bytes of headers or framing in a row")
-            )
+        elif self._barren_bytes > MAX_BARREN_BYTES:
+            self.abort(BadResponse(f"{self.host} sent {self._barren_bytes} bytes without an end or a body"))
 
     def eof_received(self) -> None:
         # A request still being written would delay `connection_lost`; the reader must not wait for that.
