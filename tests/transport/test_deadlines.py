@@ -2,9 +2,10 @@
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
-from transport.wire_stage import OK, Peer, Play, eventually, serving
+from transport.wire_stage import OK, Peer, Play, always, eventually, serving
 
 from headgate.transport import Endpoint, Limits, Transport
 from headgate.transport.errors import (
@@ -219,6 +220,33 @@ def test_a_long_deadline_after_a_short_one_is_not_cut_short(play: Play) -> None:
             await transport.aclose()
 
     play(scene)
+
+
+def test_requests_on_one_connection_share_a_timer() -> None:
+    """Arming and cancelling timers for every request and every chunk is what makes clients slow."""
+
+    class Counting(asyncio.SelectorEventLoop):
+        armed = 0
+
+        def call_at(self, *args: Any, **kwargs: Any) -> asyncio.TimerHandle:  # type: ignore[override]
+            self.armed += 1
+            return super().call_at(*args, **kwargs)
+
+    async def main() -> int:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, Counting)
+        async with serving(always(CHUNKED + b"1\r\nx\r\n" * 20 + b"0\r\n\r\n")) as server:
+            transport = Transport()
+            await ask(transport, server.url(), Limits())
+            before = loop.armed
+            for _ in range(100):
+                await ask(transport, server.url(), Limits(first_byte_s=60, idle_s=30, total_s=300))
+            armed = loop.armed - before
+            await transport.aclose()
+        return armed
+
+    with asyncio.Runner(loop_factory=Counting) as runner:
+        assert runner.run(main()) <= 2
 
 
 def test_a_tls_handshake_that_never_comes_ends_at_the_connect_deadline(play: Play) -> None:

@@ -117,6 +117,9 @@ def test_this_machine_and_its_neighbours_are_not_asked_in_any_spelling(url: str,
         ("http:///x", "no host"),
         ("http://[::1%25eth0]/", "zone"),
         ("http://[::1/", "cannot be read"),
+        ("http://127.0.0.%31/", "no host name"),
+        ("http://a..example/", "no host name"),
+        ("http://" + "a" * 64 + ".example/", "no host name"),
     ],
 )
 def test_odd_urls_are_refused_before_anything_is_asked(url: str, text: str, play: Play) -> None:
@@ -165,6 +168,14 @@ def test_redirects_are_followed_and_the_last_url_is_told(play: Play) -> None:
             page = await fetcher(server.port).fetch(server.url("/a"))
             assert (page.body, page.url) == (b"hi", server.url("/c?x=1"))
             assert len(server.peers) == 4
+
+    play(scene)
+
+
+def test_a_location_in_raw_utf8_is_understood(play: Play) -> None:
+    async def scene() -> None:
+        async with serving(paths(a=redirect("/grün"), **{"gr%C3%BCn": OK})) as server:
+            assert (await fetcher(server.port).fetch(server.url("/a"))).body == b"hi"
 
     play(scene)
 

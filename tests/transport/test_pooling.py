@@ -5,6 +5,7 @@ import contextlib
 import socket
 
 import pytest
+from transport.certificates import Certificates
 from transport.wire_stage import OK, Peer, Play, always, answering, eventually, serving
 
 from headgate.transport import Endpoint, Limits, Transport
@@ -176,6 +177,23 @@ def test_an_answer_that_comes_before_the_request_is_written_out_ends_the_connect
             with await transport.send(Endpoint(server.url()), b"x" * 30_000_000) as response:
                 assert (response.status, await response.read()) == (413, b"no")
             assert not transport._pools[Endpoint(server.url()).origin]._idle
+            await transport.aclose()
+
+    play(scene)
+
+
+def test_a_tls_connection_closed_while_idle_is_replaced_unnoticed(certs: Certificates, play: Play) -> None:
+    async def once(peer: Peer) -> None:
+        await peer.request()
+        await peer.send(OK)
+
+    async def scene() -> None:
+        async with serving(once, tls=certs.server) as server:
+            transport = Transport(ca_file=certs.ca_file)
+            for _ in range(5):
+                assert await ask(transport, server.url()) == b"hi"
+                await asyncio.sleep(0.02)
+            assert len(server.peers) == 5
             await transport.aclose()
 
     play(scene)

@@ -4,6 +4,8 @@ Knows sockets and certificates; knows nothing of requests.
 """
 
 import asyncio
+import contextlib
+import ipaddress
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
@@ -33,7 +35,9 @@ def tls_context(ca_file: str | None = None) -> ssl.SSLContext:
 
 
 async def resolve(host: str, port: int) -> Sequence[str]:
-    """Ask the system. An address that is written as such comes back as it is."""
+    """Ask the system, in a thread. An address that is written as such needs no asking."""
+    with contextlib.suppress(ValueError):
+        return [str(ipaddress.ip_address(host))]
     loop = asyncio.get_running_loop()
     try:
         found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)

@@ -19,6 +19,7 @@ from headgate.transport.errors import (
     TotalTimedOut,
     TransportError,
 )
+from headgate.transport.framing import read_framing
 from headgate.transport.headers import RawHeader
 from headgate.transport.limits import MAX_BARREN_BYTES, MAX_HEAD_BYTES, MAX_HEADERS, MAX_INTERIM, Limits
 from headgate.transport.response import Response
@@ -43,7 +44,6 @@ class Connection(asyncio.Protocol):
         "_barren_bytes",
         "_begun",
         "_complete",
-        "_encoded",
         "_ends_at",
         "_first_byte_s",
         "_framed",
@@ -68,12 +68,10 @@ class Connection(asyncio.Protocol):
         "_transport",
         "_write",
         "host",
-        "reused",
     )
 
     def __init__(self, host: str, keeper: Keeper, loop: asyncio.AbstractEventLoop) -> None:
         self.host = host
-        self.reused = False
         self._keeper = keeper
         self._loop = loop
         self._parser: httptools.HttpResponseParser | None = httptools.HttpResponseParser(self)
@@ -95,7 +93,7 @@ class Connection(asyncio.Protocol):
         self._first_byte_s = math.inf if limits.first_byte_s is None else limits.first_byte_s
         self._idle_s = math.inf if limits.idle_s is None else limits.idle_s
         self._begun = self._complete = self._interim = self._head_done = False
-        self._framed = self._encoded = self._keep = False
+        self._framed = self._keep = False
         self._interims = self._barren_bytes = self._head_bytes = 0
         self._refusal: TransportError | None = None
         self._raw_headers: list[RawHeader] = []
@@ -197,7 +195,9 @@ class Connection(asyncio.Protocol):
         if status < 200:
             self._skip_interim(status)
             return
-        self._read_framing(status)
+        self._framed, refused = read_framing(self._raw_headers, status)
+        if refused is not None:
+            raise self._refused(refused)
         # Trailers come through `on_header`, too; they must not be taken for headers.
         response.raw_headers, self._raw_headers = self._raw_headers, []
         response.status = status
@@ -233,19 +233,6 @@ class Connection(asyncio.Protocol):
         self._interim = True
         self._raw_headers = []
 
-    def _read_framing(self, status: int) -> None:
-        """Refuse framing and encodings that llhttp lets through and we cannot vouch for."""
-        for name, value in self._raw_headers:
-            if name == b"content-length":
-                self._framed = True
-            elif name == b"transfer-encoding":
-                if self._framed or value.lower() != b"chunked":
-                    raise self._refused("uses a transfer encoding other than chunked")
-                self._framed = True
-            elif name == b"content-encoding" and status < 300 and value.lower() != b"identity":
-                # An encoded error keeps its status; its body cannot be read, and need not be.
-                raise self._refused("encoded its answer although asked not to; look for a proxy in between")
-
     def _refused(self, what: str) -> TransportError:
         self._refusal = BadResponse(f"{self.host} {what}")
         return self._refusal
@@ -262,7 +249,6 @@ class Connection(asyncio.Protocol):
             if self._paused:
                 self._paused = False
                 transport.resume_reading()
-            self.reused = True
             self._keeper.freed(self)
             self._watch()
         else:

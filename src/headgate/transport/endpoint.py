@@ -3,6 +3,7 @@
 Knows how URLs and headers are spelled; opens nothing.
 """
 
+import ipaddress
 import re
 import urllib.parse
 from collections.abc import Iterable
@@ -16,7 +17,7 @@ _METHOD: Final = re.compile(r"[A-Z]{1,20}")
 _TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE: Final = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
 _ODD: Final = re.compile(r"[\x00-\x20\x7f\\]")
-_HOST_NAME: Final = re.compile(r"[0-9a-z._-]{1,253}")
+_HOST_NAME: Final = re.compile(r"(?=.{1,253}$)(?:[0-9a-z_-]{1,63}\.)*[0-9a-z_-]{1,63}\.?")
 _TARGET_SAFE: Final = "!#$%&'()*+,/:;=?@[]~"
 _OURS: Final = frozenset(
     {
@@ -99,9 +100,7 @@ def split_url(url: str) -> tuple[Origin, str]:
 def _host_name(host: str) -> str:
     """The host as names are looked up: lower case, punycode. Brackets are gone already."""
     if ":" in host:
-        if "%" in host:
-            raise UrlRefused("an IPv6 address with a zone cannot be reached from here")
-        return host
+        return _ipv6_address(host)
     try:
         name = host if host.isascii() else host.encode("idna").decode("ascii")
     except UnicodeError:
@@ -109,6 +108,15 @@ def _host_name(host: str) -> str:
     if _HOST_NAME.fullmatch(name) is None:
         raise UrlRefused(f"{host[:80]!r} is no host name")
     return name
+
+
+def _ipv6_address(host: str) -> str:
+    if "%" in host:
+        raise UrlRefused("an IPv6 address with a zone cannot be reached from here")
+    try:
+        return str(ipaddress.IPv6Address(host))
+    except ValueError:
+        raise UrlRefused(f"{host[:80]!r} is no IPv6 address") from None
 
 
 def render_headers(headers: Iterable[RawHeader]) -> bytes:

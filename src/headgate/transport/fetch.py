@@ -86,7 +86,8 @@ class Fetcher:
                     return Fetched(
                         url, response.status, response.headers, await response.read(self._rules.max_bytes)
                     )
-                url = urllib.parse.urljoin(url, location)
+                # Headers are read as Latin-1; what sites put there raw is UTF-8.
+                url = urllib.parse.urljoin(url, location.encode("latin-1").decode("utf-8", "replace"))
         raise UrlRefused(f"{first} redirects more than {self._rules.max_redirects} times")
 
     async def _send(self, endpoint: Endpoint, body: bytes, ends_at: float) -> Response:

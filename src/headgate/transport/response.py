@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class Response:
     """Use it as `with await transport.send(…) as response:`. Leaving early drops the connection at once.
 
-    A body that was read to its end needs no closing: its connection is back in the pool by then.
+    A body that was read to its end needs no closing: its connection is back in the pool by then. One reader at a time.
     """
 
     __slots__ = (
