@@ -19,6 +19,7 @@ from headgate.dispatch.holding import HeldSlot, hold_slot
 from headgate.dispatch.many import complete_many
 from headgate.dispatch.microbatch import Gatherer
 from headgate.dispatch.once import Asking, Once
+from headgate.dispatch.relaying import Relaying
 from headgate.dispatch.requests import Requests
 from headgate.dispatch.router import ResponseRouter
 from headgate.dispatch.routes import Balance, Gather, Routes
@@ -63,6 +64,8 @@ class Gateway:
         self._requests = requests
         self._durable = durable
         self._once = Once(durable.store, durable.idempotency, lambda: durable.node.id, clock)
+        self.wire = Relaying(requests, self._once, durable.join, clock)
+        """Requests in OpenAI's format, as they come over HTTP."""
         self._gatherers: dict[tuple[str, Lane, str, RetryPolicy | None], Gatherer] = {}
 
     async def complete(

@@ -1,6 +1,7 @@
 """Requests in OpenAI's format from end to end: whole or streamed, under an idempotency key or without."""
 
 from collections.abc import Awaitable, Callable
+from typing import TypeAlias
 
 import msgspec
 
@@ -12,6 +13,7 @@ from headgate.dispatch.once import Asking, Once
 from headgate.dispatch.relay import Relay, RelayStream, Wire, wire_for
 from headgate.dispatch.requests import Requests
 
+Stream: TypeAlias = RelayStream | KeyedStream
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(WireReply).decode
 

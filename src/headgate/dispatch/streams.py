@@ -82,8 +82,11 @@ class AnswerStream(Generic[Piece]):
 
     @property
     def upstream_ms(self) -> float:
-        """With providers until the first content, and between attempts."""
-        return self._call.upstream_s * 1000
+        """With providers until now, and between attempts."""
+        running_s = 0.0
+        if self._served is not None and not self._over:
+            running_s = self._now() - self._served.ticket.attempt_at
+        return (self._call.upstream_s + running_s) * 1000
 
     @property
     def usage(self) -> Usage | None:

@@ -5,9 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from headgate.core.wire import Endpoint, WireReply, WireRequest
-from headgate.dispatch.keyed_stream import KeyedStream
-from headgate.dispatch.relay import RelayStream
-from headgate.dispatch.relaying import Relaying
+from headgate.dispatch.relaying import Relaying, Stream
 from headgate.server.access import Access, Caller
 from headgate.server.asgi import ClientGone, Receive, Scope, Send, cancelled_when_gone, read_whole, respond
 from headgate.server.errors import Header, read_error
@@ -75,7 +73,7 @@ class Inference:
             await respond(send, 202, [_JSON, location, _named(request_id)], answer)
         elif request.stream:
             stream = await self._stream(request, head, body)
-            delivery = Delivery(send, request_id, lambda: self._stream_story(stream, started_at))
+            delivery = Delivery(send, lambda: self._stream_story(stream, started_at))
             await delivery.run(stream)
             if stream.usage is not None:
                 caller.used(stream.usage.total_tokens)
@@ -89,7 +87,7 @@ class Inference:
             return await self._relaying.answer(request, deadline_s=head.deadline_s)
         return await self._relaying.answer_once(request, head.key, body, deadline_s=head.deadline_s)
 
-    async def _stream(self, request: WireRequest, head: Head, body: bytes) -> RelayStream | KeyedStream:
+    async def _stream(self, request: WireRequest, head: Head, body: bytes) -> Stream:
         if head.key is None:
             return self._relaying.stream(request, deadline_s=head.deadline_s)
         return await self._relaying.stream_once(request, head.key, body, deadline_s=head.deadline_s)
@@ -110,7 +108,7 @@ class Inference:
             headers.append(_REPLAYED)
         return headers
 
-    def _stream_story(self, stream: RelayStream | KeyedStream, started_at: float) -> list[Header]:
+    def _stream_story(self, stream: Stream, started_at: float) -> list[Header]:
         headers = [
             _named(stream.request_id),
             (b"x-headgate-attempts", b"%d" % stream.attempts),

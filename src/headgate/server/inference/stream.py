@@ -1,14 +1,13 @@
 """Streams on their way to a client: nothing before the slot is held, comments while it is slow, an honest end."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from types import TracebackType
-from typing import Final, Protocol, Self
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
 from headgate.core.errors import HeadgateError
-from headgate.core.messages import Usage
+from headgate.dispatch.relaying import Stream
 from headgate.server.asgi import Send
 from headgate.server.errors import Header, read_error
 
@@ -18,35 +17,11 @@ _SSE: Final = (b"content-type", b"text/event-stream")
 _FRESH: Final = (b"cache-control", b"no-cache")
 
 
-class Stream(Protocol):
-    """A live stream, or one under an idempotency key."""
-
-    request_id: str
-
-    @property
-    def upstream(self) -> str | None: ...
-    @property
-    def attempts(self) -> int: ...
-    @property
-    def queue_ms(self) -> float: ...
-    @property
-    def usage(self) -> Usage | None: ...
-    @property
-    def replayed(self) -> bool: ...
-
-    async def __aenter__(self) -> Self: ...
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-    def __aiter__(self) -> AsyncIterator[bytes]: ...
-
-
 class Delivery:
     """One stream to one client."""
 
-    def __init__(self, send: Send, request_id: str, story: Callable[[], list[Header]]) -> None:
+    def __init__(self, send: Send, story: Callable[[], list[Header]]) -> None:
         self._send = send
-        self._request_id = request_id
         self._story = story
         self._started = False
         self._beating: asyncio.Task[None] | None = None

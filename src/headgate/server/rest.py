@@ -1,0 +1,119 @@
+"""The routes that are not in a hurry: models, status, health, metrics."""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from headgate.core.errors import HeadgateError, UnknownModel
+from headgate.core.ports.store import StoreHealth
+from headgate.gateway import Gateway
+from headgate.server.access import Access
+from headgate.server.errors import Failed, read_error
+
+logger = logging.getLogger("headgate")
+_CODES: Final = {404: "not_found", 405: "method_not_allowed"}
+
+
+class Rest:
+    """Builds the Starlette app over one gateway."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        access: Access,
+        *,
+        draining: Callable[[], bool],
+        metrics: Callable[[], bytes],
+        started_at: float,
+    ) -> None:
+        self._gateway = gateway
+        self._access = access
+        self._draining = draining
+        self._metrics = metrics
+        self._started_at = started_at
+
+    def app(self) -> Starlette:
+        return Starlette(
+            routes=[
+                Route("/v1/models", self._models),
+                Route("/v1/models/{name:path}", self._model),
+                Route("/queue/status", self._status),
+                Route("/metrics", self._tell_metrics),
+                *(Route(path, self._live) for path in ("/health", "/health/live", "/api/v1/health")),
+                Route("/health/ready", self._ready),
+            ],
+            exception_handlers={HTTPException: _http_error, HeadgateError: _error, Exception: _error},
+        )
+
+    async def _models(self, request: Request) -> Response:
+        caller = self._admit(request)
+        names = [name for name in self._gateway.routes.names() if caller.may_use(name)]
+        return _json({"object": "list", "data": [self._shown(name) for name in names]})
+
+    async def _model(self, request: Request) -> Response:
+        caller = self._admit(request)
+        name = request.path_params["name"]
+        if not caller.may_use(name):
+            raise UnknownModel(f"there is no model {name[:100]!r}", param="model")
+        self._gateway.routes.find(name)
+        return _json(self._shown(name))
+
+    async def _status(self, request: Request) -> Response:
+        self._admit(request)
+        return _json(self._gateway.status())
+
+    async def _tell_metrics(self, request: Request) -> Response:
+        self._admit(request)
+        return Response(self._metrics(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def _live(self, request: Request) -> Response:  # noqa: ARG002 - Starlette's shape
+        return _json({"status": "ok"})
+
+    async def _ready(self, request: Request) -> Response:  # noqa: ARG002 - as above
+        """Whether to send traffic here. A store that is away is told, and does not stop direct calls."""
+        store = self._gateway.durable.store
+        draining = self._draining()
+        told = {
+            "status": "draining" if draining else "ready",
+            "database": "ok" if store.health is StoreHealth.OK else "down",
+        }
+        return _json(told, status=503 if draining else 200)
+
+    def _shown(self, name: str) -> dict[str, Any]:
+        return {"id": name, "object": "model", "created": int(self._started_at), "owned_by": "headgate"}
+
+    def _admit(self, request: Request) -> Any:
+        caller = self._access.admit(request.scope["headers"])
+        caller.leave()
+        return caller
+
+
+def _json(value: object, *, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status_code=status, media_type="application/json")
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    failed = Failed(status, _CODES.get(status, "invalid_request"), f"{request.method} {request.url.path}: {error}")
+    return _failed(failed)
+
+
+async def _error(request: Request, error: Exception) -> Response:
+    failed = read_error(error)
+    if failed.code == "internal":
+        logger.error("%s broke", request.url.path, exc_info=error)
+    return _failed(failed)
+
+
+def _failed(failed: Failed) -> Response:
+    response = Response(failed.body, status_code=failed.status)
+    for name, value in failed.headers():
+        response.headers[name.decode()] = value.decode()
+    return response
