@@ -87,6 +87,16 @@ def postgres_home(request: pytest.FixtureRequest) -> Home:
     )
 
 
+async def nodes_of(store: Store) -> list[str]:
+    """The nodes a store knows. No verb tells: nobody but a test needs them all."""
+    if isinstance(store, SqliteStore):
+        found = await store._reader.run(lambda db: db.execute("select id from nodes").fetchall())
+    else:
+        database: Any = store._database  # type: ignore[attr-defined]  # the other one there is
+        found = await database.read("select id from headgate.nodes")
+    return [str(row[0]) for row in found]
+
+
 @pytest.fixture(params=KINDS)
 def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
     return sqlite_home(tmp_path) if request.param == "sqlite" else postgres_home(request)

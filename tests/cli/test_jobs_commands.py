@@ -271,8 +271,6 @@ def test_cancel_ends_a_pending_job_and_refuses_one_that_has_ended(desk: Desk) ->
         ("jobs", "show", "--json"),
         ("jobs", "wait"),
         ("jobs", "cancel"),
-        ("jobs", "list", "--after"),
-        ("dead", "list", "--after"),
         ("dead", "show"),
         ("dead", "replay"),
         ("dead", "discard"),
@@ -283,6 +281,26 @@ def test_an_unknown_id_is_exit_code_2_and_one_clear_line(words: tuple[str, ...],
     answer = desk.run(*words, "job_nowhere")
     assert (answer.code, answer.out) == (2, "")
     assert answer.err == "headgate: there is no job 'job_nowhere'\n"
+
+
+@pytest.mark.parametrize("room", ["jobs", "dead"])
+@pytest.mark.parametrize("nonsense", ["nope", "job_nowhere", "", "job_01a1e4e7913631214af57ad05d95528d "])
+def test_a_page_after_what_is_no_id_is_refused(room: str, nonsense: str, desk: Desk) -> None:
+    """Silently beginning again at the top would send a script round for ever."""
+    desk.submit("echo", 1)
+    answer = desk.run(room, "list", "--after", nonsense)
+    assert (answer.code, answer.out) == (2, "")
+    assert answer.err == (
+        f"headgate: after must be a job's id, the last one of the page before, not {nonsense!r}\n"
+    )
+
+
+def test_a_page_goes_on_after_a_job_that_is_gone(desk: Desk) -> None:
+    """Pruned since the page before: its id still says where to go on."""
+    ids = [desk.submit("echo", number) for number in range(2)]
+    gone = f"{ids[1][:-20]}{'0' * 20}"
+    assert [job["id"] for job in desk.run("jobs", "list", "--json", "--after", gone).json["data"]] == ids[:1]
+    assert desk.run("dead", "list", "--after", gone).out == "No dead letters match.\n"
 
 
 def test_another_tenant_s_job_looks_like_none(desk: Desk) -> None:

@@ -4,9 +4,10 @@ import asyncio
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from cli.command_stage import PATIENCE_S, Desk
+from cli.command_stage import FIXTURES, PATIENCE_S, Desk
 
 import headgate
 
@@ -33,6 +34,41 @@ def test_a_reader_that_leaves_early_is_no_error(words: list[str], desk: Desk) ->
     assert process.stderr.read() == ""
     process.stderr.close()
     assert process.wait(PATIENCE_S) == 0
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
+@pytest.mark.parametrize(
+    "words", ["jobs list", "jobs list --json", "--help", "jobs submit echo 1", "jobs list --after x"]
+)
+def test_a_stream_that_is_closed_is_no_error(words: str, closed: str, desk: Desk) -> None:
+    """Cron, daemons and `>&-`: who gives no stream wants no output, and no traceback either."""
+    done = _shell(f"{words} {closed}", desk)
+    assert "Traceback" not in done.stderr + done.stdout
+    if "--after" in words:
+        assert done.returncode == 2
+    else:
+        assert (done.returncode, done.stderr) == (0, "")
+    assert bool(done.stdout) is (">&- " not in f"{closed} ".replace("2>&-", "") and "--after" not in words)
+
+
+@pytest.mark.parametrize("words", ["jobs list", "jobs list --json", "--help"])
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_output_that_finds_no_room_is_told_in_one_line(words: str, desk: Desk) -> None:
+    done = _shell(f"{words} > /dev/full", desk)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "headgate: [Errno 28] No space left on device\n"
+
+
+def _shell(words: str, desk: Desk) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m headgate {words}"],
+        cwd=desk.folder,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(FIXTURES)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
 
 
 def test_head_takes_one_line(desk: Desk) -> None:

@@ -8,7 +8,9 @@ import time
 import pytest
 from cli.command_stage import PATIENCE_S, Desk, end, until
 
+from headgate.cli.work import LEFTOVERS_S
 from headgate.core.job import JobState
+from headgate.runner.worker import STOP_GRACE_S
 
 
 def _working(desk: Desk, *words: str) -> "subprocess.Popen[str]":
@@ -161,3 +163,11 @@ def test_a_worker_that_cannot_start_says_why(words: list[str], says: str, desk: 
     answer = end(desk.start("work", *words))
     assert (answer.code, answer.out) == (2, "")
     assert says in answer.err
+
+
+def test_the_help_says_how_long_a_stop_takes(desk: Desk) -> None:
+    """Who writes a unit file needs the number, and must not have to read the code for it."""
+    told = " ".join(desk.run("work", "--help").out.split())
+    longest_s = 2 * STOP_GRACE_S + LEFTOVERS_S
+    assert f"A stop takes --drain seconds at most, and up to {longest_s:.0f} more" in told
+    assert "[default: 30.0]" in told

@@ -3,6 +3,8 @@
 import itertools
 from typing import Any
 
+from stores_under_test import nodes_of
+
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.idempotency import KeyClaim, Unknown, Verdict
 from headgate.core.job import Claim, Job, JobState, NewJob, Settled, Settlement
@@ -16,7 +18,6 @@ from headgate.core.retry import Jitter, RetryPolicy
 NOW = 1_700_000_000.0
 EVER = NOW + 1e9
 LEASE_S = 30.0
-HOME = "/home/of/nodes"
 RULES = JobRules(revive_after_s=3600.0, retry=RetryPolicy(first_wait_s=5.0, jitter=Jitter.NONE))
 TRANSIENT = Failed(Failure(kind=FailureKind.TRANSIENT, status=503))
 REJECTED = Failed(Failure(kind=FailureKind.REJECTED, status=400))
@@ -46,7 +47,7 @@ def a_record(record_id: str, **changes: Any) -> RecordWrite:
 
 async def join(store: Store, *nodes: str, now: float = NOW) -> None:
     for node in nodes or ("n1",):
-        await store.join(node, home=HOME, now=now, lease_s=LEASE_S)
+        await store.join(node, now=now, lease_s=LEASE_S)
 
 
 async def take(
@@ -128,6 +129,6 @@ async def picture(store: Store, *, tenant: str = "local") -> dict[str, Any]:
         "lost": sorted(await store.lost(limit=1000), key=lambda claim: claim.id),
         "to stop": sorted(await store.uncancelled(before=EVER, limit=1000), key=lambda claim: claim.id),
         "reviving": await store.revivable(now=EVER, limit=1000),
-        "nodes": sorted(await store.nodes(home=HOME)),
+        "nodes": sorted(await nodes_of(store)),
         "records": await store.list_records(tenant, "pages", limit=10_000),
     }

@@ -127,7 +127,7 @@ class Reference(KeysAndRecords):
 
     # ---- Claims -----------------------------------------------------------------------------------------
 
-    def join(self, node: str, *, home: str, now: float, lease_s: float) -> None:
+    def join(self, node: str, *, now: float, lease_s: float) -> None:
         self.nodes[node] = now + lease_s
 
     def renew(self, node: str, *, now: float, lease_s: float) -> Renewal:
@@ -137,7 +137,7 @@ class Reference(KeysAndRecords):
         asked = [row for row in self.rows("running") if row.owner == node and row.cancel_at is not None]
         return Renewal(alive=True, cancelled=tuple((row.job.id, row.lease) for row in asked))
 
-    def leave(self, node: str, *, now: float) -> None:
+    def leave(self, node: str) -> None:
         self.nodes.pop(node, None)
 
     def ready(self, *, now: float) -> Ready:
@@ -210,7 +210,8 @@ class Reference(KeysAndRecords):
         self.put_records(row.job.tenant, settlement.records, now=now)
         for job in settlement.follow_ups:
             self._accept(job, now)
-        return Settled.APPLIED
+        stopped = asked_to_stop and settlement.state is JobState.PENDING
+        return Settled.CANCELLED if stopped else Settled.APPLIED
 
     def _held(self, job_id: str, lease: int) -> Row | None:
         row = self.jobs.get(job_id)

@@ -7,7 +7,6 @@ from collections import Counter
 import pytest
 from contracts.job_stage import (
     EVER,
-    HOME,
     LEASE_S,
     NOW,
     TRANSIENT,
@@ -23,7 +22,7 @@ from contracts.job_stage import (
     take,
     take_suspects,
 )
-from stores_under_test import Home, on_each_store
+from stores_under_test import Home, nodes_of, on_each_store
 
 from headgate.core.job import Claim, JobState, Settled
 from headgate.core.job_rules import Completed, Crashed, Deferred
@@ -43,22 +42,12 @@ def ids(claims: list[Claim]) -> list[str]:
 
 
 @on_each_store
-async def test_nodes_are_listed_by_their_home(store: Store) -> None:
-    """Only processes of one machine can tell each other's locks: homes must not mix."""
-    await join(store, "a", "b")
-    await store.join("c", home="/elsewhere", now=NOW, lease_s=LEASE_S)
-
-    assert sorted(await store.nodes(home=HOME)) == ["a", "b"]
-    assert await store.nodes(home="/nowhere") == []
-
-
-@on_each_store
 async def test_joining_twice_is_being_one_node_with_a_longer_lease(store: Store) -> None:
     """A node that is not sure whether its join went through joins again."""
     await join(store, "a", now=NOW)
     await join(store, "a", now=NOW + 100)
 
-    assert await store.nodes(home=HOME) == ["a"]
+    assert await nodes_of(store) == ["a"]
     assert await store.bury_nodes(None, now=NOW + 100 + LEASE_S) == 0
 
 
@@ -76,17 +65,17 @@ async def test_a_node_that_renews_lives_on(store: Store) -> None:
 async def test_a_node_nobody_knows_is_not_alive(store: Store) -> None:
     """Renewing must not bring back the dead: its jobs may run elsewhere already."""
     assert await store.renew("nobody", now=NOW, lease_s=LEASE_S) == Renewal(alive=False)
-    assert await store.nodes(home=HOME) == []
+    assert await nodes_of(store) == []
 
 
 @on_each_store
 async def test_a_node_that_left_is_gone(store: Store) -> None:
     """And leaving twice is no error: shutdowns are untidy."""
     await join(store, "a")
-    await store.leave("a", now=NOW)
-    await store.leave("a", now=NOW)
+    await store.leave("a")
+    await store.leave("a")
 
-    assert await store.nodes(home=HOME) == []
+    assert await nodes_of(store) == []
     assert await store.renew("a", now=NOW, lease_s=LEASE_S) == Renewal(alive=False)
 
 

@@ -280,4 +280,4 @@ async def test_a_history_can_be_read_whatever_a_provider_said(store: Store, mess
     await store.cancel("k", now=NOW, why=message)
 
     assert (await found(store, "k")).history[-1].message == message
-    assert await end(store, claim, TRANSIENT) is Settled.APPLIED
+    assert await end(store, claim, TRANSIENT) is Settled.CANCELLED

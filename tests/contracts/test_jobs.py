@@ -120,6 +120,25 @@ async def test_a_page_keeps_its_place_while_jobs_come_and_go(store: Store) -> No
     assert first + second == [f"1-old-{number}" for number in reversed(range(6))]
 
 
+@pytest.mark.parametrize("state", [None, JobState.PENDING, JobState.DEAD_LETTER], ids=str)
+@on_each_store
+async def test_a_page_keeps_its_place_when_the_job_it_goes_on_after_is_gone(
+    store: Store, state: JobState | None
+) -> None:
+    """Pruned between two pages: a reader must neither begin again at the top nor miss anything."""
+    for number in range(6):
+        if state is JobState.DEAD_LETTER:
+            await exhausted(store, f"{number}")
+        else:
+            await store.accept([a_job(f"{number}")], now=NOW)
+
+    assert [job.id for job in await store.select(JobFilter(state=state), limit=2, after="3-pruned")] == [
+        "3",
+        "2",
+    ]
+    assert await store.select(JobFilter(state=state), limit=2, after="") == []
+
+
 @pytest.mark.parametrize(
     ("which", "expected"),
     [
@@ -313,7 +332,7 @@ async def test_a_job_asked_to_stop_does_not_wait_for_another_try(store: Store, o
     claim = await running(store, "j")
     await store.cancel("j", now=NOW + 1)
 
-    assert await end(store, claim, outcome, now=NOW + 2) is Settled.APPLIED
+    assert await end(store, claim, outcome, now=NOW + 2) is Settled.CANCELLED
     job = await found(store, "j")
 
     assert (job.state, job.reason) == (JobState.CANCELLED, "cancelled")

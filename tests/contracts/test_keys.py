@@ -147,7 +147,7 @@ async def test_a_dead_owners_key_is_taken_over(
     if sent:
         await store.mark_sent("local", a_key(), lease)
     if gone == "left":
-        await store.leave("n1", now=NOW)
+        await store.leave("n1")
     else:
         await store.bury_nodes(["n1"], now=NOW)
 

@@ -52,7 +52,7 @@ async def test_a_unique_key_is_one_records(store: Store) -> None:
     """The error says whose, so that the application can show it; all of the list is refused."""
     await store.put_records("local", [a_record("first", unique_key="u")], now=NOW)
 
-    with pytest.raises(RecordExists, match="first") as refusal:
+    with pytest.raises(RecordExists, match="pages already has 'u': record first") as refusal:
         await store.put_records(
             "local", [a_record("a"), a_record("second", unique_key="u"), a_record("b")], now=NOW
         )

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 import hypothesis.strategies as st
 import msgspec
 from conftest import Figure
-from contracts.job_stage import EVER, HOME, LEASE_S, NOW, RULES, a_job, a_key, a_record
+from contracts.job_stage import EVER, LEASE_S, NOW, RULES, a_job, a_key, a_record
 from contracts.reference import Reference
 from contracts.reference_rows import WAITING
 from hypothesis import HealthCheck, settings
@@ -24,7 +24,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from stores_under_test import Home
+from stores_under_test import Home, nodes_of
 
 from headgate.core.errors import HeadgateError
 from headgate.core.failures import Failure, FailureKind
@@ -182,11 +182,11 @@ class StoreMachine(RuleBasedStateMachine):
     def live_and_die(self, node: str, verb: str) -> None:
         match verb:
             case "join":
-                self.both("join", node, home=HOME, now=self.now, lease_s=LEASE_S)
+                self.both("join", node, now=self.now, lease_s=LEASE_S)
             case "renew":
                 self.both("renew", node, now=self.now, lease_s=LEASE_S)
             case "leave":
-                self.both("leave", node, now=self.now)
+                self.both("leave", node)
             case "bury":
                 self.both("bury_nodes", [node, "nobody", node], now=self.now)
             case _:
@@ -431,7 +431,7 @@ class StoreMachine(RuleBasedStateMachine):
         for job_id in closely:
             assert await store.find(job_id) == expected[job_id]
             assert await store.steps(job_id) == reference.jobs[job_id].steps
-        assert sorted(await store.nodes(home=HOME)) == sorted(reference.nodes)
+        assert sorted(await nodes_of(store)) == sorted(reference.nodes)
         assert _by_id(await store.lost(limit=ALL)) == reference.lost(limit=ALL)
         stopping = _by_id(await store.uncancelled(before=EVER, limit=ALL))
         assert stopping == reference.uncancelled(before=EVER, limit=ALL)

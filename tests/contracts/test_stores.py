@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 import pytest
 from contracts.job_stage import (
     EVER,
-    HOME,
     LEASE_S,
     NOW,
     TRANSIENT,
@@ -46,10 +45,9 @@ VERBS: dict[str, Verb] = {
     "cancel": lambda store: store.cancel("j", now=NOW),
     "replay": lambda store: store.replay(["j"], by="me", now=NOW, expires_after_s=1),
     "discard": lambda store: store.discard(["j"], by="me", now=NOW),
-    "join": lambda store: store.join("n", home=HOME, now=NOW, lease_s=1),
+    "join": lambda store: store.join("n", now=NOW, lease_s=1),
     "renew": lambda store: store.renew("n", now=NOW, lease_s=1),
-    "leave": lambda store: store.leave("n", now=NOW),
-    "nodes": lambda store: store.nodes(home=HOME),
+    "leave": lambda store: store.leave("n"),
     "ready": lambda store: store.ready(now=NOW),
     "claim": lambda store: store.claim([Want("", 1)], node="n", suspects=1, now=NOW),
     "settle": lambda store: store.settle([], now=NOW),

@@ -3,7 +3,6 @@
 import pytest
 from contracts.job_stage import (
     EVER,
-    HOME,
     LEASE_S,
     NOW,
     REJECTED,
@@ -23,7 +22,7 @@ from contracts.job_stage import (
     take,
     take_suspects,
 )
-from stores_under_test import Home, on_each_store
+from stores_under_test import Home, nodes_of, on_each_store
 
 from headgate.core.idempotency import Replay, Run
 from headgate.core.job import JobState, Settled
@@ -45,7 +44,7 @@ async def test_only_nodes_whose_lease_has_run_out_are_buried(store: Store) -> No
 
     assert await store.bury_nodes(None, now=NOW + LEASE_S) == 0
     assert await store.bury_nodes(None, now=NOW + LEASE_S + 5) == 1
-    assert await store.nodes(home=HOME) == ["late"]
+    assert await nodes_of(store) == ["late"]
 
 
 @on_each_store
@@ -54,9 +53,9 @@ async def test_named_nodes_are_buried_whatever_their_lease(store: Store) -> None
     await join(store, "a", "b", "c")
 
     assert await store.bury_nodes(["a", "b", "nobody"], now=NOW) == 2
-    assert await store.nodes(home=HOME) == ["c"]
+    assert await nodes_of(store) == ["c"]
     assert await store.bury_nodes([], now=EVER) == 0
-    assert await store.nodes(home=HOME) == ["c"], "an empty list is not `all`"
+    assert await nodes_of(store) == ["c"], "an empty list is not `all`"
 
 
 # ---- Rescue ----------------------------------------------------------------------------------------------------------
@@ -77,7 +76,7 @@ async def test_the_jobs_of_a_dead_node_are_lost_and_nobody_elses(store: Store) -
 async def test_a_node_that_leaves_without_settling_loses_its_jobs(store: Store) -> None:
     """A hasty shutdown is a death like any other."""
     claim = await running(store, "j")
-    await store.leave("n1", now=NOW)
+    await store.leave("n1")
 
     assert await store.lost(limit=9) == [claim]
 

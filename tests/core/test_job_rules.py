@@ -19,6 +19,7 @@ from headgate.core.job_rules import (
     Completed,
     Crashed,
     Deferred,
+    Expired,
     Failed,
     JobRules,
     Outcome,
@@ -363,6 +364,20 @@ THE_TABLE: list[tuple[str, dict[str, Any], Outcome, Settlement]] = [
         Crashed(),
         dead(Reason.EXPIRED, attempts=0, crashes=2, **crashed()),
     ),
+    (
+        "claimed after its time: the attempt was none, and its last failure is told",
+        {"expires_at": NOW - 1, "attempts": 3},
+        Expired("too late; last failure: transient 503", "transient"),
+        dead(
+            Reason.EXPIRED,
+            attempts=2,
+            error="too late; last failure: transient 503",
+            error_class="transient",
+            entry=an_entry(
+                "expired", attempt=3, kind="transient", message="too late; last failure: transient 503"
+            ),
+        ),
+    ),
     # ---- Places in line -------------------------------------------------------------------------------
     (
         "somebody waits for it: it stays ahead in line after a failure too",
@@ -416,6 +431,7 @@ def test_chance_spreads_the_waits_of_jobs_that_failed_together() -> None:
     [
         Failed(Failure(kind=FailureKind.BROKEN, message="x" * 10_000)),
         Deferred(1.0, "x" * 10_000),
+        Expired("x" * 10_000),
         Skipped("x" * 10_000),
         Cancelled("x" * 10_000),
     ],
@@ -436,7 +452,13 @@ def test_what_people_are_told_has_a_bound(outcome: Outcome) -> None:
 )
 def test_what_people_are_told_can_be_stored_anywhere(said: str, told: str) -> None:
     """A failure that no database can write would leave its job running for ever."""
-    outcomes: list[Outcome] = [Crashed(said), Deferred(1.0, said), Skipped(said), Cancelled(said)]
+    outcomes: list[Outcome] = [
+        Crashed(said),
+        Deferred(1.0, said),
+        Expired(said),
+        Skipped(said),
+        Cancelled(said),
+    ]
     for outcome in outcomes:
         written = settle(a_claim(), outcome, rules=RULES, now=NOW, chance=0.5)
         assert told in {written.error, written.reason}
@@ -451,10 +473,7 @@ def test_what_people_are_told_can_be_stored_anywhere(said: str, told: str) -> No
 
 any_life = settings(deadline=None, max_examples=300)
 moments = st.floats(0.0, 1e9)
-outcomes: st.SearchStrategy[Outcome] = st.one_of(
-    st.builds(Completed, st.just(b"1")),
-    st.builds(Skipped, st.text()),
-    st.builds(Cancelled, st.text()),
+unfinished: st.SearchStrategy[Outcome] = st.one_of(
     st.builds(
         Failed,
         st.builds(
@@ -466,6 +485,13 @@ outcomes: st.SearchStrategy[Outcome] = st.one_of(
     ),
     st.builds(Deferred, st.floats(0.0, allow_nan=False), st.text()),
     st.builds(Crashed, st.text()),
+)
+outcomes: st.SearchStrategy[Outcome] = st.one_of(
+    st.builds(Completed, st.just(b"1")),
+    st.builds(Skipped, st.text()),
+    st.builds(Cancelled, st.text()),
+    st.builds(Expired, st.text()),
+    unfinished,
 )
 
 
@@ -510,7 +536,7 @@ def test_only_failures_and_ends_cost_an_attempt(
 ) -> None:
     """A deferral or a crash never changes how many attempts were made: a claim counts one, they give it back."""
     written = settle(claim, outcome, rules=RULES, now=now, chance=chance)
-    given_back = isinstance(outcome, Deferred | Crashed)
+    given_back = isinstance(outcome, Deferred | Crashed | Expired)
 
     assert written.attempts == claim.attempts - given_back
 
@@ -601,7 +627,7 @@ def test_whatever_is_written_carries_the_claims_lease(
 
 
 @given(
-    script=st.lists(outcomes.filter(lambda outcome: isinstance(outcome, Failed | Deferred | Crashed))),
+    script=st.lists(unfinished),
     most=st.integers(1, 5),
 )
 @any_life

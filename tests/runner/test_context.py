@@ -9,7 +9,7 @@ import pytest
 from jobstage import JobStages, on_job_stages
 
 import headgate
-from headgate import Context, InvalidRequest, JobState, Skip
+from headgate import Context, InvalidRequest, JobState, Skip, StateConflict
 
 USER = [{"role": "user", "content": "Summarise this."}]
 
@@ -230,6 +230,39 @@ async def test_progress_is_seen_while_the_job_runs(stages: JobStages) -> None:
     assert (await handle.wait()).progress == {"done": 4, "total": 4, "note": "part 4"}
 
 
+@pytest.mark.parametrize("note", ["half \ud83d", "a\0b", "\ud800\0"])
+@on_job_stages
+async def test_odd_text_in_a_note_does_not_kill_the_job(stages: JobStages, note: str) -> None:
+    """A note is for people; whatever a model or a web page put into it, the work goes on."""
+
+    @headgate.task("notes")
+    async def notes(ctx: Context, given: Any) -> str:
+        await ctx.progress(1, 2, note)
+        return "done"
+
+    stage = await stages.open(tasks=[notes])
+    job = await stage.ended(notes)
+    assert (job.state, job.attempts) == (JobState.COMPLETED, 1)
+    assert not set("\0\ud83d\ud800") & set(job.progress["note"])
+
+
+@pytest.mark.parametrize("done", [float("nan"), float("inf"), "half", None, True])
+@on_job_stages
+async def test_progress_is_a_number_each_time_it_is_told(stages: JobStages, done: Any) -> None:
+    """Also when it is not written: a mistake that shows once in a while is hard to find."""
+
+    @headgate.task("counts")
+    async def counts(ctx: Context, given: Any) -> None:
+        await ctx.progress(1)
+        with pytest.raises(InvalidRequest, match="progress: done must be a finite number, not"):
+            await ctx.progress(done)
+        with pytest.raises(InvalidRequest, match="progress: total must be a finite number, not"):
+            await ctx.progress(1, float("nan"))
+
+    stage = await stages.open(tasks=[counts])
+    assert (await stage.ended(counts)).state is JobState.COMPLETED
+
+
 @on_job_stages
 async def test_progress_may_be_told_often_and_is_written_twice_a_second_at_most(stages: JobStages) -> None:
     """The last word (`done == total`) is always written."""
@@ -293,7 +326,7 @@ async def test_a_unique_key_that_is_taken_makes_the_second_job_a_permanent_dead_
         1,
         None,
     )
-    assert "unique key is taken" in str(second.error)
+    assert "a record's unique key is taken: pages 'https://a'" in str(second.error)
     assert await stage.gateway.records.get("pages", "two") is None
     assert [(await handle.wait()).state for handle in handles] == [JobState.COMPLETED] * 10
 
@@ -327,6 +360,23 @@ async def test_a_record_that_no_database_can_hold_fails_its_own_job_only(stages:
     jobs = [await handle.wait() for handle in handles]
     assert [job.state for job in jobs if job.input != 7] == [JobState.COMPLETED] * 19
     assert jobs[7].state is JobState.DEAD_LETTER
+
+
+@on_job_stages
+async def test_a_record_that_comes_after_the_jobs_end_is_refused(stages: JobStages) -> None:
+    """A record that is saved too late would be lost without a word."""
+    left: list[Context] = []
+
+    @headgate.task("leaves")
+    async def leaves(ctx: Context, given: Any) -> None:
+        left.append(ctx)
+
+    stage = await stages.open(tasks=[leaves])
+    job = await stage.ended(leaves)
+    with pytest.raises(
+        StateConflict, match=f"job {job.id} has ended .*await everything before the task returns"
+    ):
+        left[0].save("late", "1", {})
 
 
 @on_job_stages
@@ -414,6 +464,21 @@ async def test_a_call_that_makes_no_sense_is_permanent(stages: JobStages, messag
 
 
 @on_job_stages
+async def test_a_call_without_any_model_says_where_to_name_one(stages: JobStages) -> None:
+    @headgate.task("asks")
+    async def asks(ctx: Context, what: str) -> None:
+        if what == "embed":
+            await ctx.llm.embed(input="a")
+        await ctx.llm.complete(messages=USER)
+
+    stage = await stages.open(tasks=[asks])
+    for what in ("complete", "embed"):
+        job = await stage.ended(asks, what)
+        assert job.reason == "permanent"
+        assert "has no model: give @task(model=…) or a `model` in its input" in str(job.error)
+
+
+@on_job_stages
 async def test_chat_takes_and_gives_what_openai_does(stages: JobStages) -> None:
     stage = await stages.open()
     body = {"model": "m", "messages": USER, "temperature": 0.5, "service_tier": "auto", "stream": False}
@@ -434,6 +499,19 @@ async def test_the_model_of_the_submission_goes_over_the_one_in_the_body(stages:
         job = await stage.ended(task, {"model": "m", **body}, model="simulated/instant")
         assert (job.model, job.result["model"]) == ("simulated/instant", "simulated/instant")
     assert stage.provider.calls == 0
+
+
+@pytest.mark.parametrize(("task", "body"), [("chat", {"messages": USER}), ("embeddings", {"input": "a"})])
+@on_job_stages
+async def test_a_body_without_a_model_goes_to_the_submissions(
+    stages: JobStages, task: str, body: dict[str, Any]
+) -> None:
+    stage = await stages.open()
+    job = await stage.ended(task, body, model="m")
+    assert (job.state, job.model, job.input) == (JobState.COMPLETED, "m", body)
+    with pytest.raises(InvalidRequest, match=f"{task} needs a model: .*submit\\(model=…\\)") as caught:
+        await stage.submit(task, body)
+    assert caught.value.param == "model"
 
 
 @on_job_stages

@@ -292,8 +292,11 @@ async def test_a_filter_that_makes_no_sense_is_refused(stages: JobStages) -> Non
     dead = stage.gateway.dead_letters
     with pytest.raises(InvalidRequest, match="reason must be one of exhausted, permanent, poison, expired"):
         await dead.list(reason="tired")
-    with pytest.raises(InvalidRequest, match="since needs a date with its time zone"):
+    with pytest.raises(InvalidRequest, match="since must be a datetime with its time zone, not datetime"):
         await dead.list(since=datetime(2026, 1, 1))  # noqa: DTZ001 - the mistake
+    for moment in ("x", 5, "2026-01-01T00:00:00Z"):
+        with pytest.raises(InvalidRequest, match="until must be a datetime with its time zone, not"):
+            await dead.list(until=moment)  # type: ignore[arg-type]
     for limit in (0, 1001, True, 2.5):
         with pytest.raises(InvalidRequest, match="limit"):
             await dead.list(limit=limit)  # type: ignore[arg-type]

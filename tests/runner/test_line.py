@@ -289,6 +289,32 @@ async def test_a_job_whose_time_is_up_is_not_started_any_more(stages: JobStages)
 
 
 @on_job_stages
+async def test_a_job_that_expires_between_two_attempts_still_tells_why_it_failed(stages: JobStages) -> None:
+    """Whoever looks at the dead letter needs the cause, not the calendar."""
+
+    @headgate.task("fails")
+    async def fails(ctx: Context, given: Any) -> None:
+        raise ValueError("the disk is full")
+
+    desk = await stages.open(tasks=[fails], work=False)
+    handle = await desk.submit(fails, expires_after_s=8)
+    first = await stages.open(tasks=[fails])
+    await asyncio.sleep(1)
+    await first.gateway.aclose()
+    await asyncio.sleep(100)
+    worker = await stages.open(tasks=[fails])
+    job = await handle.wait()
+    assert (job.reason, job.attempts, job.error_class) == ("expired", 1, "broken")
+    assert (
+        job.error
+        == "its time was up before it could start; last failure: broken ValueError: the disk is full"
+    )
+    assert [entry.outcome for entry in job.history] == ["failed", "expired"]
+    last = worker.told(JobSettled)[-1]
+    assert (last.state, last.reason) == ("dead_letter", "expired")
+
+
+@on_job_stages
 async def test_a_job_that_runs_when_its_time_is_up_may_finish(stages: JobStages) -> None:
     stage = await stages.open({"latency_s": 50.0}, tasks=[asks])
     assert (await stage.ended(asks, 1, expires_after_s=20)).state is JobState.COMPLETED

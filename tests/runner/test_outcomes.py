@@ -160,6 +160,7 @@ async def test_a_reason_of_any_kind_is_written_down(stages: JobStages, said: Exc
         (object(), "the result must be JSON"),
         ({1: {2}, "b": object()}, "the result must be JSON"),
         ("\ud800", "the result must be JSON"),
+        ({"score": [0.5, float("nan")]}, "the result.score[1] is nan, which JSON has no number for"),
         ("x" * (4 * 1024 * 1024), "the result has 4,194,306 bytes; the most is 4,194,304"),
     ],
 )

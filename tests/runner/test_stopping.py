@@ -256,13 +256,15 @@ async def test_a_job_that_fails_while_it_is_being_cancelled_is_not_tried_again(s
         await asyncio.sleep(5)
         raise ValueError("by itself")
 
-    await stages.open(tasks=[fails])
+    worker = await stages.open(tasks=[fails])
     desk = await stages.open(tasks=[fails], work=False)
     handle = await desk.submit(fails)
     await asyncio.sleep(4)
     await handle.cancel()
     job = await handle.wait()
     assert (job.state, job.reason) == (JobState.CANCELLED, "cancelled")
+    told = [(one.state, one.reason, one.failure) for one in worker.told(JobSettled)]
+    assert told == [("cancelled", "cancelled", None)], "what is told is what is stored"
     await asyncio.sleep(60)
     assert (await handle.job()).attempts == 1
 

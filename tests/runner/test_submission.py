@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 from jobstage import JobStages, on_job_stages
 
@@ -378,6 +379,26 @@ async def test_a_full_backlog_refuses_and_says_when_to_come_back(stages: JobStag
 
 
 @on_job_stages
+async def test_a_repeat_of_a_keyed_submission_needs_no_room(stages: JobStages) -> None:
+    """Its job is there already: who asks again after a lost answer must find it, full or not."""
+    stage = await stages.open(tasks=[naps], work=False, jobs={"max_pending": 3})
+    jobs = stage.gateway.jobs
+    one = await stage.submit(naps, 1.0, idempotency_key="one")
+    two = await jobs.submit_many([{"task": "naps", "input": 1.0}] * 2, idempotency_key="two")
+    again = await stage.submit(naps, 1.0, idempotency_key="one")
+    assert (again.id, again.created) == (one.id, False)
+    both = await jobs.submit_many([{"task": "naps", "input": 1.0}] * 2, idempotency_key="two")
+    assert [handle.id for handle in both] == [handle.id for handle in two]
+    with pytest.raises(KeyMismatch):
+        await stage.submit(naps, 2.0, idempotency_key="one")
+    with pytest.raises(BacklogFull):
+        await stage.submit(naps, 1.0, idempotency_key="new")
+    with pytest.raises(BacklogFull):
+        await stage.submit(naps, 1.0)
+    assert await _stored(stage) == 3
+
+
+@on_job_stages
 async def test_one_tenant_cannot_fill_the_backlog_of_the_others(stages: JobStages) -> None:
     stage = await stages.open(
         tasks=[naps], work=False, jobs={"max_pending": 100, "max_pending_per_tenant": 5}
@@ -425,3 +446,31 @@ async def test_every_acceptance_is_told(stages: JobStages) -> None:
         (one.id, "echo", "m", "t", True),
         (two.id, "echo", None, "local", True),
     ]
+
+
+# ---- What JSON cannot say -------------------------------------------------------------------------------------
+
+
+class Reading(msgspec.Struct):
+    degrees: float
+    raw: msgspec.Raw = msgspec.Raw(b"null")
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+@on_job_stages
+async def test_a_number_that_json_cannot_hold_is_refused_by_its_place(
+    stages: JobStages, number: float
+) -> None:
+    """It would become null, and nobody would ever know."""
+    stage = await stages.open(tasks=[echo], work=False)
+    for given, place in [
+        (number, "the input"),
+        ({"a": [None, {"b": number}]}, r"the input\.a\[1\]\.b"),
+        ([Reading(1.0), Reading(number)], r"the input\[1\]\.degrees"),
+    ]:
+        with pytest.raises(InvalidRequest, match=f"{place} is {number}, which JSON has no number for"):
+            await stage.submit(echo, given)
+    with pytest.raises(InvalidRequest, match=r"metadata\.x is"):
+        await stage.submit(echo, 1, metadata={"x": number})
+    assert await _stored(stage) == 0
+    await stage.submit(echo, [None, "null", Reading(1.0), {"a": None}])

@@ -290,7 +290,7 @@ async def test_a_job_whose_task_this_node_does_not_know_waits_for_one_that_does(
     await stages.world.clock.sleep(100)
     job = await handle.job()
     assert (job.state, job.attempts, job.history) == (JobState.PENDING, 0, ())
-    assert job.deferrals == 4, "it asks every 30 s"
+    assert job.deferrals == 13, "it asks after 1, 2, 4 and 8 s, then every 10 s"
     assert job.error == "no task is called 'of-anything' here"
     assert {event.failure for event in old.told(JobSettled)} == {"deferred"}
     await old.gateway.aclose()
@@ -352,3 +352,72 @@ async def test_an_input_that_no_longer_fits_when_it_runs_is_permanent(stages: Jo
     job = await handle.wait()
     assert (job.state, job.reason, job.attempts) == (JobState.DEAD_LETTER, "permanent", 1)
     assert "$.url" in str(job.error)
+
+
+class Car(msgspec.Struct):
+    model: str
+
+
+@on_job_stages
+async def test_an_input_whose_model_means_something_else_says_so_at_the_task(stages: JobStages) -> None:
+    """`model` is an everyday word: a car has one too."""
+
+    @headgate.task("sells")
+    async def sells(ctx: Context, car: Car) -> str:
+        return car.model
+
+    @headgate.task("sells-cars", model=None)
+    async def sells_cars(ctx: Context, car: Car) -> str:
+        return car.model
+
+    stage = await stages.open(tasks=[sells, sells_cars])
+    with pytest.raises(UnknownModel, match=r"no model is called 'T'.*@task\('sells', model=None\)"):
+        await stage.submit(sells, Car("T"))
+    for given in (Car("T"), {"model": "T"}):
+        job = await stage.ended(sells_cars, given)
+        assert (job.result, job.model) == ("T", None)
+    assert (await stage.ended(sells_cars, Car("T"), model="m")).model == "m"
+
+
+# ---- Workers that know different tasks ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first_knows", [True, False])
+@on_job_stages
+async def test_a_worker_that_does_not_know_a_task_does_not_keep_its_jobs_from_one_that_does(
+    stages: JobStages, caplog: pytest.LogCaptureFixture, first_knows: bool
+) -> None:
+    knows, knows_not = (TYPED, []) if first_knows else ([], TYPED)
+    await stages.open(tasks=knows)
+    await stages.open(tasks=knows_not)
+    desk = await stages.open(tasks=TYPED, work=False)
+    handles = []
+    for number in range(50):
+        handles.append(await desk.submit("of-anything", number, max_attempts=1))
+        await stages.world.clock.sleep(0.1)
+    waits_s = []
+    for handle in handles:
+        job = await handle.wait()
+        assert (job.state, job.attempts) == (JobState.COMPLETED, 1)
+        assert job.finished_at is not None
+        waits_s.append((job.finished_at - job.created_at).total_seconds())
+    assert max(waits_s) < 5
+    told = [record.getMessage() for record in caplog.records if "does not know" in record.getMessage()]
+    assert len(told) <= 1, "once per task, not once per job"
+
+
+@on_job_stages
+async def test_a_job_whose_task_nobody_here_knows_is_told_once(
+    stages: JobStages, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk = await stages.open(tasks=TYPED, work=False)
+    await stages.open()
+    for number in range(3):
+        await desk.submit("of-anything", number)
+    await stages.world.clock.sleep(100)
+    told = [record for record in caplog.records if "does not know" in record.getMessage()]
+    assert [record.levelname for record in told] == ["WARNING"]
+    assert told[0].getMessage() == (
+        "jobs of task 'of-anything' wait: this worker does not know it; start it with"
+        " headgate work --tasks package.module, or hand the task to headgate.open(tasks=[…])"
+    )

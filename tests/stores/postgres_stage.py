@@ -45,7 +45,7 @@ async def opened(url: str, **options: Any) -> AsyncIterator[PostgresStore]:
     store = PostgresStore(url, **{"clock": SystemClock(), "new_id": new_id, **options})
     await store.open()
     try:
-        await store.join("n", home="h", now=NOW, lease_s=LEASE_S)
+        await store.join("n", now=NOW, lease_s=LEASE_S)
         yield store
     finally:
         await store.aclose()
@@ -78,6 +78,9 @@ class AheadClock(SystemClock):
     __slots__ = ("_ahead",)
 
     def __init__(self, ahead_s: float) -> None:
+        self.set(ahead_s)
+
+    def set(self, ahead_s: float) -> None:
         self._ahead = timedelta(seconds=ahead_s)
 
     def utc(self) -> datetime:

@@ -248,7 +248,7 @@ def test_every_commit_has_its_failpoints(postgres_url: str, monkeypatch: pytest.
 async def _use_everything(store: PostgresStore) -> None:
     key = KeyClaim(endpoint="e", key="k", request_hash=b"h", expires_at=NOW + 60)
     record = RecordWrite(collection="c", id="r", body=b"1")
-    await store.join("n", home="h", now=NOW, lease_s=LEASE_S)
+    await store.join("n", now=NOW, lease_s=LEASE_S)
     await store.accept([a_job(), a_job(run_at=NOW + 1)], now=NOW)
     await store.ready(now=NOW + 2)
     (claim, *_) = await store.claim([Want("m", 9)], node="n", suspects=0, now=NOW)
@@ -270,4 +270,4 @@ async def _use_everything(store: PostgresStore) -> None:
     await store.put_records("t", [record], now=NOW)
     await store.delete_record("t", "c", "r")
     await store.bury_nodes(None, now=NOW)
-    await store.leave("n", now=NOW)
+    await store.leave("n")

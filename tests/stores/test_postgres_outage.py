@@ -143,6 +143,23 @@ def test_no_connection_left_is_an_outage_with_its_reason(postgres_url: str) -> N
     asyncio.run(main())
 
 
+def test_busy_connections_are_no_outage(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many long reads at once: who cannot wait is told so, and the connections that work go on working."""
+    monkeypatch.setattr(database, "ACQUIRE_S", 0.2)
+
+    async def main() -> None:
+        async with opened(f"{postgres_url}?listen=off") as store:
+            long = [asyncio.create_task(store._database.command("select pg_sleep(1)")) for _ in range(6)]
+            await asyncio.sleep(0.1)
+            with pytest.raises(StoreUnavailable, match="all 6 connections have been busy"):
+                await store.count()
+            assert store.health is StoreHealth.OK
+            await asyncio.gather(*long)
+            await store.count()
+
+    asyncio.run(main())
+
+
 def test_what_no_database_can_hold_is_the_callers_mistake(postgres_url: str) -> None:
     """Not an outage: nobody else hears of it, and waiting would not help."""
 

@@ -94,8 +94,8 @@ def check(url: str, statement: str, arguments: tuple[Any, ...], *indexes: str) -
 @pytest.mark.parametrize(
     ("name", "arguments", "indexes"),
     [
-        ("claim", ("m1", "tenant3", 64, "n", NOW, 1), ("jobs_ready", "jobs_pkey")),
-        ("claim", ("m1", "", 1, "n", NOW, 1), ("jobs_ready", "jobs_pkey")),
+        ("claim", ("m1", "tenant3", 64, "n", NOW, 1), ("jobs_ready",)),
+        ("claim", ("m1", "", 1, "n", NOW, 1), ("jobs_ready",)),
         ("claim_suspects", ("n", NOW, 1, 1), ("jobs_suspect", "jobs_pkey")),
         ("look", (), ("jobs_ready", "jobs_scheduled", "jobs_suspect")),
         ("promote", (NOW + 1, 1000), ("jobs_scheduled", "jobs_pkey")),

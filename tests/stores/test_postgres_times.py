@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from stores.postgres_stage import AheadClock, a_job, after, opened
+from stores_under_test import nodes_of
 
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.job import Entry, JobState
@@ -60,12 +61,12 @@ def test_a_node_with_a_wrong_clock_works_in_the_databases_time(postgres_url: str
         async with opened(postgres_url) as right, opened(postgres_url, clock=wrong) as ahead:
             now = right._clock.utc().timestamp()
             its_now = wrong.utc().timestamp()
-            await ahead.join("ahead", home="h", now=its_now, lease_s=30)
+            await ahead.join("ahead", now=its_now, lease_s=30)
             await ahead.accept([a_job(id="j", run_at=its_now, expires_at=its_now + 600)], now=its_now)
             (claim,) = await right.claim([Want("m", 9)], node="n", suspects=0, now=now)
             assert claim.run_at == pytest.approx(now, abs=5)
             assert await right.bury_nodes(None, now=now + 20) >= 0
-            assert "ahead" in await right.nodes(home="h")
+            assert "ahead" in await nodes_of(right)
             failed = Failed(Failure(kind=FailureKind.TRANSIENT))
             await right.settle([after(claim, failed, now=now)], now=now)
             job = await ahead.find("j")
@@ -85,5 +86,24 @@ def test_without_following_the_clock_times_stay_as_they_are(postgres_url: str) -
         async with opened(postgres_url, clock=AheadClock(1e8), follow_clock=False) as store:
             await store.renew("n", now=5.0, lease_s=30)
             assert store._times.skew_s == 0.0
+
+    asyncio.run(main())
+
+
+def test_a_clock_that_was_set_just_now_buries_nobody(postgres_url: str) -> None:
+    """An hour forward since the last look: for a moment everybody's lease seems to have run out, every job expired."""
+
+    async def main() -> None:
+        clock = AheadClock(0.0)
+        async with opened(postgres_url, clock=clock) as store:
+            now = clock.utc().timestamp()
+            await store.join("alive", now=now, lease_s=30)
+            await store.accept([a_job(id="j", run_at=now, expires_at=now + 600)], now=now)
+            clock.set(3600.0)
+            later = clock.utc().timestamp()
+            await store.bury_nodes(None, now=later)
+            assert "alive" in await nodes_of(store)
+            clock.set(7200.0)
+            assert not await store.expire(now=clock.utc().timestamp(), limit=9)
 
     asyncio.run(main())

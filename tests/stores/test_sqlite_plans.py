@@ -115,4 +115,4 @@ def test_dead_letters_are_listed_without_sorting(database: apsw.Connection) -> N
         index=_INDEXES[JobState.DEAD_LETTER], states=_STATES[JobState.DEAD_LETTER], filters=""
     )
 
-    assert any("INDEX jobs_rare (state=? AND seq<?)" in step for step in plan(database, statement))
+    assert any("INDEX jobs_rare (state=? AND id<?)" in step for step in plan(database, statement))

@@ -11,7 +11,7 @@ import pytest
 from conftest import Figure
 from contracts.job_stage import NOW, a_job, a_key, a_record, end, found, running, state_of
 from lossy_vfs import Disk, lossy_disk
-from stores_under_test import new_id
+from stores_under_test import new_id, nodes_of
 
 from headgate.core.errors import KeyMismatch, StoreUnavailable
 from headgate.core.job import Accepted, JobState, Settled
@@ -178,13 +178,13 @@ def test_the_writer_outlives_every_mistake(tmp_path: Path) -> None:
     async def live(store: SqliteStore) -> None:
         def breaks(db: apsw.Connection) -> None:
             db.execute("delete from nodes where id = 'nobody'")
-            db.execute("insert into nodes values ('half', 'h', 1)")
+            db.execute("insert into nodes values ('half', 1)")
             raise ZeroDivisionError
 
         for _ in range(3):
             with pytest.raises(ZeroDivisionError):
                 await store._writer.run("broken", breaks)
-            assert await store.nodes(home="h") == []
+            assert await nodes_of(store) == []
             assert len(await store.accept([a_job()], now=NOW)) == 1
         assert health(store) is StoreHealth.OK, "a caller's mistake is not the store's trouble"
 
@@ -267,7 +267,7 @@ async def fill(store: SqliteStore) -> list[str]:
 
 async def _submit_big_ones(store: SqliteStore, kept: list[str]) -> None:
     for number in range(CROWD):
-        name = f"j{number}"
+        name = f"j{number:04}"
         await store.accept([a_job(name, input=b'"' + b"x" * 20 * KILOBYTE + b'"')], now=NOW)
         kept.append(name)
 

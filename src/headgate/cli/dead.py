@@ -77,8 +77,6 @@ def list_dead(
     which = Filter(task=task, reason=reason, model=model, error_class=error_class, since=since, until=until)
 
     async def look(gateway: Gateway) -> tuple[Sequence[Job], bool]:
-        if after is not None:
-            await gateway.jobs.get(after, tenant=tenant)
         dead, asked = gateway.dead_letters, {**which.arguments(), "tenant": tenant}
         found = await dead.list(**asked, limit=limit, after=after)
         full = len(found) == limit

@@ -45,8 +45,6 @@ def list_jobs(
     """List jobs, newest first."""
 
     async def look(gateway: Gateway) -> tuple[Sequence[Job], bool]:
-        if after is not None:
-            await gateway.jobs.get(after, tenant=tenant)
         which: dict[str, Any] = {"state": state, "task": task, "model": model, "tenant": tenant}
         found = await gateway.jobs.list(**which, limit=limit, after=after)
         full = len(found) == limit

@@ -1,7 +1,6 @@
 """`headgate work`: a worker node, from its first line to its last."""
 
 import asyncio
-import contextlib
 import logging
 import os
 import signal
@@ -43,14 +42,19 @@ def command(
     drain: Annotated[
         float,
         typer.Option(
-            "--drain", parser=read_seconds, metavar="SECONDS", help="How long what runs may finish at a stop."
+            "--drain",
+            parser=read_seconds,
+            metavar="SECONDS",
+            help="How long what runs may go on after a signal, to finish.",
         ),
     ] = DRAIN_S,
     config: ConfigOption = None,
 ) -> None:
     """Run jobs until SIGINT or SIGTERM; then finish what runs, give the rest back, and go.
 
-    A second signal gives back at once what still runs. Jobs that are given back lose no attempt.
+    A stop takes --drain seconds at most, and up to 15 more where tasks do not let go: a process manager
+    should wait that long. A second signal gives back at once what still runs. Jobs that are given back lose
+    no attempt.
     """
     settings = settings_with_tasks(config, tasks, workers)
     # Once every job is settled, a task that would not stop, or its thread, must not keep the process alive.
@@ -105,9 +109,12 @@ async def _until_over(gateway: Gateway, signals: Signals, *, burst: bool) -> Non
 async def _all_done(gateway: Gateway) -> None:
     """Return when no job of any tenant is pending or running."""
     while True:
-        with contextlib.suppress(StoreUnavailable):
+        try:
             if not await _any_live(gateway):
                 return
+        except StoreUnavailable as error:
+            if not error.waiting_helps:
+                raise
         await asyncio.sleep(LOOK_EVERY_S)
 
 

@@ -175,8 +175,10 @@ class StoreUnavailable(Refused):
 
     code = "store_unavailable"
 
-    def __init__(self, message: str, *, retry_after_s: float = 5.0) -> None:
+    def __init__(self, message: str, *, retry_after_s: float = 5.0, waiting_helps: bool = True) -> None:
         super().__init__(message, retry_after_s=retry_after_s)
+        self.waiting_helps = waiting_helps
+        """False when a person must act first: the file is damaged or gone, the permissions are wrong."""
 
 
 class Draining(Refused):

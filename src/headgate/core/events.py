@@ -115,7 +115,7 @@ class HolderPreempted(msgspec.Struct, frozen=True, kw_only=True):
     request_ids: tuple[str, ...]
 
 
-class JobAccepted(msgspec.Struct, frozen=True, kw_only=True):
+class JobAccepted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job is durable; `created` is False when its key or dedup key led to one that was there already."""
 
     job_id: str
@@ -125,7 +125,7 @@ class JobAccepted(msgspec.Struct, frozen=True, kw_only=True):
     created: bool
 
 
-class JobSettled(msgspec.Struct, frozen=True, kw_only=True):
+class JobSettled(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """An attempt at a job is over and written down: `state` is where the job is now."""
 
     job_id: str

@@ -44,7 +44,7 @@ class Reason(enum.StrEnum):
     """Its time was up before it could be done."""
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One line of a job's history: an attempt that counted, a crash, a replay, a revival. Times are epoch seconds."""
 
     outcome: str
@@ -132,7 +132,7 @@ def as_dead_letter(job: Job) -> DeadLetter:
     )
 
 
-class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job on its way in, checked. `input` and `metadata` are JSON; times are epoch seconds."""
 
     id: str
@@ -164,14 +164,14 @@ def due(run_at: float, priority: int, lane: Lane) -> float:
     return run_at + priority * PRIORITY_STEP_S - lead_s
 
 
-class Accepted(msgspec.Struct, frozen=True):
+class Accepted(msgspec.Struct, frozen=True, gc=False):
     """The answer to a submission. `created` is False when the job was there already, by its key or dedup key."""
 
     id: str
     created: bool = True
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
+class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A worker's fenced hold on a job. Whatever is written about the job must carry this `lease`."""
 
     id: str
@@ -197,7 +197,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float
 
 
-class Settlement(msgspec.Struct, frozen=True, kw_only=True):
+class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What is to be written about a claimed job, all of it in one transaction or none of it."""
 
     id: str
@@ -225,6 +225,8 @@ class Settled(enum.StrEnum):
     """How a settlement went."""
 
     APPLIED = "applied"
+    CANCELLED = "cancelled"
+    """Applied, but it does not wait for another try: somebody had asked to stop it, and it is cancelled."""
     STALE = "stale"
     """The claim was lost meanwhile: nothing was written."""
     CONFLICT = "conflict"

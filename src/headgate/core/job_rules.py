@@ -10,6 +10,8 @@ pending → running → completed | skipped | cancelled | dead_letter, or back t
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias, assert_never
 
+import msgspec
+
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.job import Claim, Entry, JobState, NewJob, Reason, Settlement, due
 from headgate.core.problems import Review
@@ -130,7 +132,15 @@ class Crashed:
     why: str = "its worker was lost"
 
 
-Outcome: TypeAlias = Completed | Skipped | Failed | Deferred | Cancelled | Crashed
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """It was claimed after its time was up, and not begun. `kind` and the words tell its last failure, if any."""
+
+    why: str
+    kind: str = "expired"
+
+
+Outcome: TypeAlias = Completed | Skipped | Failed | Deferred | Cancelled | Crashed | Expired
 
 
 # ---- The rules ----------------------------------------------------------------------------------------
@@ -141,16 +151,17 @@ def settle(claim: Claim, outcome: Outcome, *, rules: JobRules, now: float, chanc
     match outcome:
         case Completed():
             return _finish(claim, JobState.COMPLETED, now, outcome)
-        case Skipped():
-            return _finish(claim, JobState.SKIPPED, now, outcome, reason=outcome.reason)
-        case Cancelled():
-            return _finish(claim, JobState.CANCELLED, now, outcome, reason=outcome.why)
+        case Skipped(reason=why) | Cancelled(why=why):
+            state = JobState.SKIPPED if isinstance(outcome, Skipped) else JobState.CANCELLED
+            return _finish(claim, state, now, outcome, reason=why)
         case Failed():
             return _failed(claim, outcome, rules, now, chance)
         case Deferred():
             return _deferred(claim, outcome, now)
         case Crashed():
             return _crashed(claim, outcome, now)
+        case Expired():
+            return _bury(claim, Reason.EXPIRED, now, outcome, attempts=claim.attempts - 1)
         case _:
             assert_never(outcome)
 
@@ -219,7 +230,7 @@ def _bury(
     claim: Claim,
     reason: Reason,
     now: float,
-    outcome: Failed | Deferred | Crashed,
+    outcome: Failed | Deferred | Crashed | Expired,
     *,
     attempts: int | None = None,
     crashes: int | None = None,
@@ -266,10 +277,17 @@ def _finish(
         due=due(claim.run_at, claim.priority, claim.lane),
         finished_at=now,
         result=done.result if isinstance(done, Completed) else None,
-        reason=None if reason is None else _text(reason),
+        reason=None if reason is None else storable(reason),
         entry=_entry(claim, outcome, now),
         records=() if done is None else done.records,
         follow_ups=() if done is None else done.follow_ups,
+    )
+
+
+def cancelled_instead(settlement: Settlement, now: float) -> Settlement:
+    """What became of one that was to wait for another try, had nobody asked to stop it."""
+    return msgspec.structs.replace(
+        settlement, state=JobState.CANCELLED, finished_at=now, reason="cancelled", error_class=None
     )
 
 
@@ -292,15 +310,17 @@ def _told(outcome: Outcome) -> tuple[str | None, str | None]:
     match outcome:
         case Failed(failure=failure):
             message = f"{failure.error}: {failure.message}" if failure.message else failure.error
-            return str(failure.kind), _text(message)
+            return str(failure.kind), storable(message)
         case Crashed(why=why):
-            return "crashed", _text(why)
+            return "crashed", storable(why)
         case Deferred(why=why):
-            return "deferred", _text(why)
+            return "deferred", storable(why)
+        case Expired(why=why, kind=kind):
+            return kind, storable(why)
         case _:
             return None, None
 
 
-def _text(words: str) -> str:
+def storable(words: str) -> str:
     """Words of a provider or a task may be endless, or hold what a database cannot: NUL, half a character."""
     return words[:LONGEST_ERROR_CHARS].encode(errors="replace").decode().replace("\0", "\ufffd")

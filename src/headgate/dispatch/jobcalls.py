@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from headgate.core.embeddings import EmbeddingReply, EmbeddingRequest, check_embedding, read_input
-from headgate.core.errors import UnknownModel
+from headgate.core.errors import InvalidRequest, UnknownModel
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.job import Claim
 from headgate.core.messages import Message, Reply, Request, check_request
@@ -87,7 +87,7 @@ class _JobLlm:
     ) -> Reply:
         request = Request(
             id=self._new_id(),
-            model=model or self._claim.model,
+            model=self._model(model),
             messages=messages,
             params=params,
             lane=self._claim.lane,
@@ -107,7 +107,7 @@ class _JobLlm:
     ) -> EmbeddingReply:
         request = EmbeddingRequest(
             id=self._new_id(),
-            model=model or self._claim.model,
+            model=self._model(model),
             input=read_input(input),
             params=params,
             lane=self._claim.lane,
@@ -117,6 +117,15 @@ class _JobLlm:
         reply = await self._requests.embed(request, self._call(request))
         self.upstream = reply.upstream
         return reply
+
+    def _model(self, asked: str | None) -> str:
+        if not (named := asked or self._claim.model):
+            raise InvalidRequest(
+                f"task {self._claim.task!r} has no model: give @task(model=…) or a `model` in its input,"
+                " or name one in the call",
+                param="model",
+            )
+        return named
 
     def _age_s(self) -> float:
         return self._requests.dispatcher.clock.utc().timestamp() - self._claim.run_at

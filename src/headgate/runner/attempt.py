@@ -4,13 +4,13 @@ import asyncio
 import enum
 import logging
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from headgate.core.errors import UnknownModel
+from headgate.core.errors import StoreUnavailable, UnknownModel
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.job import Claim
-from headgate.core.job_rules import Cancelled, Completed, Deferred, Failed, Outcome, Skipped
+from headgate.core.job_rules import Cancelled, Completed, Deferred, Expired, Failed, Outcome, Skipped
 from headgate.core.ports.calls import Calls
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.store import Store
@@ -21,8 +21,13 @@ from headgate.runner.tasks import Task, TaskTable
 
 logger = logging.getLogger("headgate")
 LONGEST_STORY_CHARS = 4000
-UNKNOWN_TASK_S = 30.0
-"""How long a job waits whose task nobody here knows: another node may, or a newer version of this one."""
+LEAST_UNKNOWN_S = 1.0
+LONGEST_UNKNOWN_S = 10.0
+"""How long a job waits whose task this node does not know: at first a moment, for another node that does; then
+longer each time, so that a backlog nobody knows does not keep the store busy."""
+UNKNOWN_MODEL_S = 30.0
+GIVES_WAY_FOR_S = 60.0
+"""How long after it passed on a job a worker still lets others go first."""
 
 
 class Stop(enum.Enum):
@@ -37,12 +42,13 @@ class Stop(enum.Enum):
 class Attempt:
     """A claim in the hands of a worker."""
 
-    __slots__ = ("claim", "over", "started", "stopped", "task", "timer")
+    __slots__ = ("claim", "context", "over", "started", "stopped", "task", "timer")
 
     def __init__(self, claim: Claim, started: float) -> None:
         self.claim = claim
         self.started = started
         self.task: asyncio.Task[None] | None = None
+        self.context: Context | None = None
         self.stopped: Stop | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.over = False
@@ -58,6 +64,8 @@ class Attempt:
 
     def finish(self) -> None:
         self.over = True
+        if self.context is not None:
+            self.context.close()
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -74,18 +82,21 @@ class Attempts:
         self._calls = calls
         self._clock = clock
         self._new_id = new_id
+        self._blamed: set[str] = set()
+        self._passed_on: dict[str, float] = {}
+        """By model, when a job was last passed on."""
+
+    def gives_way(self, models: Sequence[str]) -> bool:
+        """Whether jobs of these models were passed on lately: then others, who may know them all, go first."""
+        if not self._passed_on:
+            return False
+        since = self._clock.now() - GIVES_WAY_FOR_S
+        return any(self._passed_on.get(model, since) > since for model in models)
 
     async def run(self, attempt: Attempt) -> Outcome | None:
         """What came of it; None when the claim is somebody else's by now."""
-        claim = attempt.claim
-        task = self._tasks.get(claim.task)
-        if task is None or not self._has_model(claim):
-            missing = f"task is called {claim.task!r}" if task is None else f"model is called {claim.model!r}"
-            return Deferred(UNKNOWN_TASK_S, f"no {missing} here")
-        if claim.started_at >= claim.expires_at:
-            return Deferred(0.0, "its time was up before it could start")
         try:
-            return await self._run(task, claim)
+            return await self._begin(attempt)
         except asyncio.CancelledError:
             return self._read_cancellation(attempt)
         except ClaimLost:
@@ -94,12 +105,47 @@ class Attempts:
             # A task is anybody's code: `sys.exit()` in it ends that job, not the worker and the jobs beside it.
             return self._read_error(error, attempt)
 
+    async def _begin(self, attempt: Attempt) -> Outcome:
+        claim = attempt.claim
+        task = self._tasks.get(claim.task)
+        if task is None:
+            return self._pass_on(claim)
+        if not self._has_model(claim):
+            return Deferred(UNKNOWN_MODEL_S, f"no model is called {claim.model!r} here")
+        if claim.started_at >= claim.expires_at:
+            return await self._expired(claim)
+        return await self._run(task, attempt)
+
     def _read_cancellation(self, attempt: Attempt) -> Outcome | None:
         """The job is settled before the task ends, so its own cancellation must not reach that."""
         current = asyncio.current_task()
         if current is not None and current.cancelling():
             current.uncancel()
         return read_stop(attempt)
+
+    def _pass_on(self, claim: Claim) -> Outcome:
+        """Somebody else may know its task. Claims go by model, not by task: a line per task would cost everybody."""
+        self._passed_on[claim.model] = self._clock.now()
+        if claim.task not in self._blamed:
+            self._blamed.add(claim.task)
+            logger.warning(
+                "jobs of task %r wait: this worker does not know it; start it with headgate work --tasks"
+                " package.module, or hand the task to headgate.open(tasks=[…])",
+                claim.task,
+            )
+        wait_s = min(LONGEST_UNKNOWN_S, LEAST_UNKNOWN_S * 2.0 ** min(claim.deferrals, 10))
+        return Deferred(wait_s, f"no task is called {claim.task!r} here")
+
+    async def _expired(self, claim: Claim) -> Outcome:
+        """People look for what went wrong: its last failure is told with it."""
+        why = "its time was up before it could start"
+        try:
+            job = await self._store.find(claim.id)
+        except StoreUnavailable:
+            job = None  # It ends without; its history tells.
+        if job is None or job.error is None:
+            return Expired(why)
+        return Expired(f"{why}; last failure: {job.error}", job.error_class or "expired")
 
     def _has_model(self, claim: Claim) -> bool:
         """Only a suspect can get here without its model: those are claimed whatever they need."""
@@ -110,10 +156,11 @@ class Attempts:
             return False
         return True
 
-    async def _run(self, task: Task[Any, Any], claim: Claim) -> Outcome:
+    async def _run(self, task: Task[Any, Any], attempt: Attempt) -> Outcome:
+        claim = attempt.claim
         deadline = self._clock.now() + claim.timeout_s
         llm = self._calls.llm(claim, deadline=deadline, new_id=self._new_id)
-        context = Context(claim, llm, self._store, self._clock)
+        context = attempt.context = Context(claim, llm, self._store, self._clock)
         try:
             return _read_value(await task.run(context, task.read(claim.input)), context)
         except Skip as skip:

@@ -13,6 +13,8 @@ _OURS = frozenset({"model", "messages", "input", "stream", "service_tier", "stre
 """What the gateway reads itself; everything else passes to the provider."""
 _NO_PARAMETERS = frozenset({"check", "self"})
 """Names that mean something else where the call is made."""
+_JOBS_OWN = "-"
+"""Stands for the model of the job, which is known to be there."""
 
 
 def _params(body: dict[str, Any]) -> dict[str, Any]:
@@ -28,13 +30,13 @@ def _refuse_strange(body: dict[str, Any]) -> None:
 
 def _check_chat(body: dict[str, Any]) -> None:
     _refuse_strange(body)
-    check_request(Request(id="-", model=body.get("model", ""), messages=body.get("messages", ())))
+    check_request(Request(id="-", model=body.get("model") or _JOBS_OWN, messages=body.get("messages", ())))
 
 
 def _check_embeddings(body: dict[str, Any]) -> None:
     _refuse_strange(body)
     check_embedding(
-        EmbeddingRequest(id="-", model=body.get("model", ""), input=read_input(body.get("input")))
+        EmbeddingRequest(id="-", model=body.get("model") or _JOBS_OWN, input=read_input(body.get("input")))
     )
 
 
@@ -49,6 +51,6 @@ async def _embeddings(ctx: Context, body: dict[str, Any]) -> dict[str, Any]:
     return embeddings_body(reply.vectors, reply.usage, model=reply.model)
 
 
-chat = Task("chat", _chat, check=_check_chat)
-embeddings = Task("embeddings", _embeddings, check=_check_embeddings)
+chat = Task("chat", _chat, check=_check_chat, needs_model=True)
+embeddings = Task("embeddings", _embeddings, check=_check_embeddings, needs_model=True)
 BUILT_IN = (chat, embeddings)

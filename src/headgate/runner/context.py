@@ -1,12 +1,14 @@
 """What a task is given: its job, its model, durable steps, progress, records."""
 
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
 
 import msgspec
 
-from headgate.core.errors import InvalidRequest, StoreUnavailable
+from headgate.core.errors import InvalidRequest, StateConflict, StoreUnavailable
 from headgate.core.job import Claim
+from headgate.core.job_rules import storable
 from headgate.core.messages import check_text
 from headgate.core.ports.calls import Llm
 from headgate.core.ports.clock import Clock
@@ -44,6 +46,7 @@ class Context:
         self._steps: dict[str, bytes] | None = None
         self._used: set[str] = set()
         self._told_at = -PROGRESS_EVERY_S
+        self._closed = False
 
     @property
     def job(self) -> JobInfo:
@@ -109,12 +112,18 @@ class Context:
         return self._steps
 
     async def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
-        """Say how far this is. Often is fine: it is written at most twice a second."""
+        """Say how far this is. Often is fine: it is written at most twice a second.
+
+        The note is for people: it is cut at 2,000 characters, and what no database can hold is replaced.
+        """
+        _check_finite("done", done)
+        if total is not None:
+            _check_finite("total", total)
         now = self._clock.now()
         if now - self._told_at < PROGRESS_EVERY_S and done != total:
             return
         self._told_at = now
-        told = {"done": done, "total": total, "note": note}
+        told = {"done": done, "total": total, "note": None if note is None else storable(str(note))}
         progress = encode({name: value for name, value in told.items() if value is not None}, what="progress")
         try:
             kept = await self._store.save_progress(self._claim.id, self._claim.lease, progress=progress)
@@ -133,9 +142,23 @@ class Context:
         text: str | None = None,
     ) -> None:
         """Write a record together with the job's end: both or neither."""
+        if self._closed:
+            raise StateConflict(
+                f"job {self._claim.id} has ended (task {self._claim.task!r}): record {record_id!r:.100} cannot be"
+                " written with it; await everything before the task returns"
+            )
         write = record(collection, record_id, body, unique_key=unique_key, text=text, job_id=self._claim.id)
         self.saved.append(write)
 
     def now(self) -> float:
         """Epoch seconds."""
         return self._clock.utc().timestamp()
+
+    def close(self) -> None:
+        """What came of the job is known: nothing can be added any more."""
+        self._closed = True
+
+
+def _check_finite(name: str, number: object) -> None:
+    if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
+        raise InvalidRequest(f"progress: {name} must be a finite number, not {number!r:.60}", param=name)

@@ -11,7 +11,7 @@ from headgate.core.messages import check_text
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.jobs import JobFilter
 from headgate.runner.durable import Durable
-from headgate.runner.jobs import JobHandle, Jobs, check_limit
+from headgate.runner.jobs import JobHandle, Jobs, check_after, check_limit
 from headgate.runner.payloads import encode
 
 BITE: Final = 100
@@ -45,6 +45,7 @@ class DeadLetters:
     ) -> Sequence[DeadLetter]:
         """Newest first, without input and history (`gateway.jobs.get` has them)."""
         check_limit(limit)
+        check_after(after)
         which = _filter(tenant, task, reason, model, error_class, since, until)
         await self._durable.start()
         found = await self._durable.store.select(which, limit=limit, after=after)
@@ -198,11 +199,11 @@ def _reason(reason: Reason | str) -> str:
         ) from None
 
 
-def _moment(name: str, moment: datetime | None) -> float | None:
+def _moment(name: str, moment: object) -> float | None:
     if moment is None:
         return None
-    if moment.tzinfo is None:
-        raise InvalidRequest(f"{name} needs a date with its time zone", param=name)
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        raise InvalidRequest(f"{name} must be a datetime with its time zone, not {moment!r:.60}", param=name)
     return moment.timestamp()
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -9,8 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from headgate.core import events
-from headgate.core.errors import InvalidRequest, JobFailed, StateConflict, UnknownJob
-from headgate.core.idempotency import KeyClaim, key_claim
+from headgate.core.errors import BacklogFull, InvalidRequest, JobFailed, StateConflict, UnknownJob
+from headgate.core.idempotency import KeyClaim, Run, Unknown, key_claim
 from headgate.core.job import Accepted, Job, JobState, NewJob
 from headgate.core.messages import check_text
 from headgate.core.ports.clock import Clock
@@ -22,6 +23,9 @@ from headgate.runner.submission import ENDPOINT, MOST_AT_ONCE, Submission
 from headgate.runner.tasks import Task
 
 MOST_LISTED: Final = 1000
+LOOK_S: Final = 5.0
+_ID: Final = re.compile(r"job_[0-9a-f]{12}[0-9A-Za-z_-]*")
+"""It begins with its time, so that pages can go on after one whose job is gone."""
 
 
 class JobHandle:
@@ -215,12 +219,18 @@ class Jobs:
 
     async def _select(self, which: JobFilter, limit: int, after: str | None) -> Sequence[Job]:
         check_limit(limit)
+        check_after(after)
         await self._durable.start()
         return await self._durable.store.select(which, limit=limit, after=after)
 
     async def _accept(self, jobs: Sequence[NewJob], tenant: str) -> Sequence[JobHandle]:
         durable = self._durable
-        await durable.room.take(tenant, len(jobs))
+        try:
+            await durable.room.take(tenant, len(jobs))
+        except BacklogFull:
+            # A repeat needs no room: its jobs are there already. Those of a list were all taken, or none was.
+            if not await self._is_repeat(jobs[0]):
+                raise
         accepted: list[Accepted] = await durable.store.accept(jobs, now=self._now())
         for job, answer in zip(jobs, accepted, strict=True):
             self._emit(
@@ -233,6 +243,20 @@ class Jobs:
                 )
             )
         return [JobHandle(self, answer.id, tenant, created=answer.created) for answer in accepted]
+
+    async def _is_repeat(self, job: NewJob) -> bool:
+        """Whether its key was used before. To look means to take a free key for a moment and to give it back."""
+        if job.key is None:
+            return False
+        now, store = self._now(), self._durable.store
+        # It expires by itself in case we die in between.
+        look = msgspec.structs.replace(job.key, expires_at=now + LOOK_S)
+        node = self._durable.node.id
+        verdict = await store.reserve(job.tenant, look, node=node, unknown=Unknown.RERUN, now=now)
+        if isinstance(verdict, Run):
+            await store.free(job.tenant, look, verdict.lease)
+            return False
+        return True
 
     def _now(self) -> float:
         return self._clock.utc().timestamp()
@@ -249,6 +273,13 @@ def read_state(state: JobState | str | None) -> JobState | None:
 def check_limit(limit: object) -> None:
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST_LISTED:
         raise InvalidRequest(f"limit must be a whole number from 1 to {MOST_LISTED}", param="limit")
+
+
+def check_after(after: object) -> None:
+    if after is not None and not (isinstance(after, str) and _ID.fullmatch(after)):
+        raise InvalidRequest(
+            f"after must be a job's id, the last one of the page before, not {after!r:.60}", param="after"
+        )
 
 
 def _under(key: KeyClaim, index: int, job: NewJob) -> NewJob:

@@ -36,7 +36,6 @@ class Node:
         self._clock = clock
         self._new_id = new_id
         self._lease_s = lease_s
-        self._home = ""
         self._lock: int | None = None
         self._renewing: asyncio.Task[None] | None = None
         self._renewed_at = -math.inf
@@ -48,7 +47,6 @@ class Node:
     async def start(self) -> None:
         """Bury the dead of this machine, join, and keep renewing."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._home = _home_of(self._folder, self._new_id)
         await self._bury_neighbours()
         await self._join()
         self._renewing = asyncio.create_task(self._renew(), name="headgate node renewal")
@@ -60,7 +58,7 @@ class Node:
                 await self._renewing
         if self.id:
             try:
-                await self._store.leave(self.id, now=self.now())
+                await self._store.leave(self.id)
             except StoreUnavailable as error:
                 logger.warning("node %s could not say goodbye (%s); its lease will run out", self.id, error)
         self._unlock()
@@ -73,18 +71,21 @@ class Node:
         self.id = f"node_{self._new_id()}"
         # Somebody may have cleared the folder meanwhile.
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._lock = _locked(self._folder / f"{self.id}{LOCK_SUFFIX}")
-        await self._store.join(self.id, home=self._home, now=self.now(), lease_s=self._lease_s)
+        self._lock = _locked(self._path(self.id))
+        await self._store.join(self.id, now=self.now(), lease_s=self._lease_s)
         self._renewed_at = self._clock.now()
 
     async def _bury_neighbours(self) -> None:
         """A node of this folder whose lock is free is dead, whatever its lease says."""
-        gone = [node for node in await self._store.nodes(home=self._home) if _is_free(self._path(node))]
-        if gone:
-            await self._store.bury_nodes(gone, now=self.now())
-            logger.info("%d dead node(s) found on this machine; their jobs are taken over", len(gone))
-        for node in gone:
-            self._path(node).unlink(missing_ok=True)
+        free = [lock for lock in self._folder.glob(f"*{LOCK_SUFFIX}") if _is_free(lock)]
+        buried = 0
+        if free:
+            nodes = [lock.name.removesuffix(LOCK_SUFFIX) for lock in free]
+            buried = await self._store.bury_nodes(nodes, now=self.now())
+        if buried:
+            logger.info("%d dead node(s) found on this machine; their jobs are taken over", buried)
+        for lock in free:
+            lock.unlink(missing_ok=True)
 
     async def _renew(self) -> None:
         while True:
@@ -126,22 +127,12 @@ class Node:
             self._path(self.id).unlink(missing_ok=True)
 
 
-def _home_of(folder: Path, new_id: Callable[[], str]) -> str:
-    """The folder's own name for itself: only who shares it can judge by its locks."""
-    file = folder / "home"
-    with contextlib.suppress(FileExistsError):
-        draft = folder / f"home.{new_id()}"
-        draft.write_text(new_id(), encoding="ascii")
-        try:
-            os.link(draft, file)
-        finally:
-            draft.unlink()
-    return file.read_text(encoding="ascii")
-
-
 def _locked(path: Path) -> int:
-    fd = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    """The file gets its name once it is locked: a neighbour must never see it free while we live."""
+    draft = path.with_suffix(".new")
+    fd = os.open(draft, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    draft.rename(path)
     return fd
 
 

@@ -11,7 +11,7 @@ from headgate.core import events
 from headgate.core.errors import StoreUnavailable
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.job import Claim, JobState, Settled, Settlement
-from headgate.core.job_rules import Failed, JobRules, Outcome, settle
+from headgate.core.job_rules import Failed, JobRules, Outcome, cancelled_instead, settle
 from headgate.core.ports.clock import Chance, Clock
 from headgate.core.ports.store import Store
 from headgate.runner.attempt import Attempt
@@ -21,6 +21,7 @@ from headgate.runner.trips import Answer, Trips
 logger = logging.getLogger("headgate")
 FIRST_REST_S: Final = 0.25
 LONGEST_REST_S: Final = 5.0
+MOST_KEYS_NAMED: Final = 3
 Emit = Callable[[events.Event], None]
 _USUAL: Final = JobRules()
 
@@ -63,11 +64,11 @@ class Settling:
     def _hear(
         self, attempt: Attempt, settlement: Settlement, written: Callable[[Attempt], None], answer: Answer
     ) -> None:
-        if answer is not Settled.APPLIED:
+        if answer is not Settled.APPLIED and answer is not Settled.CANCELLED:
             self._worry(attempt, settlement, answer, written)
             return
         try:
-            self.tell(attempt.claim, settlement, run_s=self._clock.now() - attempt.started)
+            self.tell(attempt.claim, settlement, answer, run_s=self._clock.now() - attempt.started)
         except Exception:
             logger.exception("what came of job %s is written down, but not told", settlement.id)
         written(attempt)
@@ -85,8 +86,10 @@ class Settling:
             logger.exception("the retry policy of task %s raised", claim.task)
             return settle(claim, outcome, rules=replace(rules, retry=_USUAL.retry), now=now, chance=chance)
 
-    def tell(self, claim: Claim, settlement: Settlement, *, run_s: float) -> None:
+    def tell(self, claim: Claim, settlement: Settlement, answer: Settled, *, run_s: float) -> None:
         """One event per settlement; a dead letter also gets its line in the log."""
+        if answer is Settled.CANCELLED:
+            settlement = cancelled_instead(settlement, self._now())
         self._emit(
             events.JobSettled(
                 job_id=claim.id,
@@ -122,7 +125,7 @@ class Settling:
         def over(task: asyncio.Task[None]) -> None:
             self._worries.discard(task)
             if not task.cancelled() and (error := task.exception()) is not None:
-                # The claim stays ours until the lease runs out without us; then the job is rescued.
+                # The claim stays ours for as long as this node lives; whoever comes after it rescues the job.
                 logger.error(
                     "what came of job %s could not be written down", attempt.claim.id, exc_info=error
                 )
@@ -139,14 +142,15 @@ class Settling:
             settlement = self._rule_unstorable(claim, error)
             answer = await self._insist(settlement)
         if answer is Settled.CONFLICT:
-            settlement = self.rule(claim, _unstorable(FailureKind.REJECTED, "a record's unique key is taken"))
+            taken = f"a record's unique key is taken: {_unique_keys(settlement)}"
+            settlement = self.rule(claim, _unstorable(FailureKind.REJECTED, taken))
             answer = await self._insist(settlement)
         if answer is Settled.STALE:
             logger.warning(
                 "job %s was taken over while it ran here; its outcome here does not count", claim.id
             )
             return
-        self.tell(claim, settlement, run_s=self._clock.now() - attempt.started)
+        self.tell(claim, settlement, answer, run_s=self._clock.now() - attempt.started)
 
     async def _insist(self, settlement: Settlement, answer: Answer | None = None) -> Settled:
         """A finished job's outcome is not given up because the database is restarting."""
@@ -181,6 +185,13 @@ class Settling:
 
 def _unstorable(kind: FailureKind, why: str) -> Failed:
     return Failed(Failure(kind=kind, message=f"its outcome could not be stored: {why}", code="unstorable"))
+
+
+def _unique_keys(settlement: Settlement) -> str:
+    """Those it came with: one of them it is."""
+    records = [*settlement.records, *(record for job in settlement.follow_ups for record in job.records)]
+    keys = [f"{record.collection} {record.unique_key[:200]!r}" for record in records if record.unique_key]
+    return " or ".join(keys[:MOST_KEYS_NAMED]) + (" or another" if len(keys) > MOST_KEYS_NAMED else "")
 
 
 def log_dead_letter(job_id: str, task: str, reason: str, attempts: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from headgate.core.errors import InvalidRequest
+from headgate.core.errors import InvalidRequest, UnknownModel
 from headgate.core.idempotency import KeyClaim
 from headgate.core.job import NewJob
 from headgate.core.job_rules import JobRules
@@ -102,14 +102,30 @@ class Intake:
 
     def _model(self, asked: Submission, task: Task[Any, Any]) -> str:
         named = asked.model or task.model
-        if named is None and isinstance(asked.input, dict):
-            named = asked.input.get("model")
-        elif named is None:
-            named = getattr(asked.input, "model", None)
+        if named is None and task.model_from_input:
+            return self._model_in(asked.input, task)
         if not isinstance(named, str) or not named:
             return ""
         check_text("model", named)
         self._check_model(named)
+        return named
+
+    def _model_in(self, given: object, task: Task[Any, Any]) -> str:
+        named = given.get("model") if isinstance(given, dict) else getattr(given, "model", None)
+        if not isinstance(named, str) or not named:
+            if task.needs_model:
+                raise InvalidRequest(
+                    f"{task.name} needs a model: name it in the body, or as submit(model=…)", param="model"
+                )
+            return ""
+        check_text("model", named)
+        try:
+            self._check_model(named)
+        except UnknownModel as error:
+            if not task.needs_model:
+                hint = f"if the input's `model` means something else, say @task({task.name!r}, model=None)"
+                error.args = (f"{error}; {hint}",)
+            raise
         return named
 
     def _max_attempts(self, asked: Submission, task: Task[Any, Any]) -> int:

@@ -34,16 +34,21 @@ class Task(Generic[I, R]):
         name: str,
         run: Run[I, R],
         *,
-        model: str | None = None,
+        model: str | msgspec.UnsetType | None = msgspec.UNSET,
         retry: RetryPolicy | None = None,
         timeout_s: float | None = None,
         check: Callable[[I], None] | None = None,
+        needs_model: bool = False,
     ) -> None:
         check_text("task", name)
-        _check_options(name, model, retry, timeout_s)
+        named = None if model is msgspec.UNSET else model
+        _check_options(name, named, retry, timeout_s)
         self.name = name
         self.run = run
-        self.model = model
+        self.model = named
+        self.model_from_input = model is msgspec.UNSET
+        """Nothing was said about its model, not even None: then a `model` in its input names it."""
+        self.needs_model = needs_model
         self.retry = retry
         self.timeout_s = timeout_s
         self._check = check
@@ -74,7 +79,7 @@ class Task(Generic[I, R]):
 def task(
     name: str,
     *,
-    model: str | None = None,
+    model: str | msgspec.UnsetType | None = msgspec.UNSET,
     retry: RetryPolicy | None = None,
     timeout_s: float | None = None,
 ) -> Callable[[Run[I, R]], Task[I, R]]:
@@ -82,6 +87,7 @@ def task(
 
     The type of `input` is checked when a job is submitted and again before it runs: any type that msgspec
     knows (a Struct, a dataclass, a TypedDict, `dict[str, Any]`, …). `retry` and `timeout_s` replace the settings'.
+    Without `model`, the `model` of the input is the job's; `model=None` says that it means something else there.
     """
     return lambda run: Task(name, run, model=model, retry=retry, timeout_s=timeout_s)
 

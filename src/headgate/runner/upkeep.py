@@ -1,4 +1,4 @@
-"""Upkeep: what every node does now and then so that no job is stuck, lost or kept for ever. Small duties."""
+"""Upkeep: what every node with a worker does now and then so that no job is stuck, lost or kept for ever. Small duties."""
 
 import asyncio
 import contextlib
@@ -156,8 +156,8 @@ class Upkeep:
             return 0
         answers = await self._store.settle(settlements, now=self._now())
         for claim, settlement, answer in zip(claims, settlements, answers, strict=True):
-            if answer is Settled.APPLIED:
-                self._settling.tell(claim, settlement, run_s=max(0.0, self._now() - claim.started_at))
+            if answer in {Settled.APPLIED, Settled.CANCELLED}:
+                self._settling.tell(claim, settlement, answer, run_s=max(0.0, self._now() - claim.started_at))
         return len(claims)
 
     def _tell_buried(self, job: Buried) -> None:

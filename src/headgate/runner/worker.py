@@ -18,6 +18,7 @@ from headgate.core.ports.claims import Ready, Want
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.store import Store
 from headgate.runner.attempt import Attempt, Attempts, Stop, read_stop
+from headgate.runner.lag import LagWatch
 from headgate.runner.node import Node
 from headgate.runner.settling import Settling
 
@@ -27,6 +28,8 @@ POLL_S: Final = 1.0
 """How often to look for jobs nobody rang for."""
 LEAST_REST_S: Final = 0.001
 """Jobs that get due one right after the other are taken together."""
+GIVE_WAY_S: Final = 0.05
+"""A worker that does not know all tasks lets those go first who may: or it would take the same jobs again and again."""
 STORE_REST_S: Final = 2.0
 STOP_GRACE_S: Final = 5.0
 """How long a stopped task may take to notice, before its job is settled over its head."""
@@ -72,6 +75,7 @@ class Worker:
         self._stopping = False
         self._unknown: set[str] = set()
         self._unlisten: Callable[[], None] = lambda: None
+        self._lag = LagWatch(self._describe)
 
     @property
     def running(self) -> int:
@@ -81,6 +85,7 @@ class Worker:
         self._unlisten = self._store.on_ready(self._ring)
         self._node.on_cancel = self.cancel
         self._node.on_lost = self._abandon_all
+        self._lag.start()
         self._claimers = [
             asyncio.create_task(self._work(), name=f"headgate worker {number}") for number in range(CLAIMERS)
         ]
@@ -98,10 +103,11 @@ class Worker:
             self._stop(attempt, Stop.SHUTDOWN)
         # Those who would not stop are settled over their heads, which takes a moment more.
         await self._wait_for_all(2 * STOP_GRACE_S)
-        # What still insists on a store that is away is left to whoever comes next.
+        # Who runs on even now is told once more. What waits for a store that is away is left to whoever comes next.
         for attempt in tuple(self._running.values()):
             if attempt.task is not None:
                 attempt.task.cancel()
+        self._lag.stop()
 
     def cancel(self, job_id: str, lease: int | None = None) -> None:
         """Stop a job that runs here; its task may clean up."""
@@ -136,6 +142,8 @@ class Worker:
         if self._rang or self._clock.now() - self._looked_at >= POLL_S:
             self._rang, self._looked_at = False, self._clock.now()
             self._ready = await self._store.ready(now=self._node.now())
+        if self._attempts.gives_way(self._ready.models):
+            await self._clock.sleep(GIVE_WAY_S)
         free = min(self._free(), -(-self._rules.workers // CLAIMERS))
         suspects = 1 if self._ready.suspects and not self._suspects and free > 0 else 0
         wants = self._wants(free - suspects)
@@ -242,6 +250,13 @@ class Worker:
         """Time to look again, whether or not anybody rang."""
         self._rang = True
         self._bell.set()
+
+    def _describe(self, name: str) -> str:
+        """Asked from another thread: whose asyncio task this is. A job's own is called by its id."""
+        for attempt in tuple(self._running.values()):
+            if attempt.claim.id == name:
+                return f"task {attempt.claim.task!r} of job {name}"
+        return f"asyncio task {name!r}"
 
     # ---- Running --------------------------------------------------------------------------------------
 

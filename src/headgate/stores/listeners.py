@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from headgate.core.errors import StoreUnavailable
 from headgate.core.ports.store import StoreHealth
 
 logger = logging.getLogger("headgate")
@@ -45,9 +46,14 @@ class Listeners:
         if error is None:
             logger.warning("%s works again", self._name)
         else:
-            logger.error(
-                "%s does not work: %s. It is tried again; nothing accepted is lost.", self._name, error
-            )
+            what = str(error).removeprefix(f"{self._name}: ")
+            logger.error("%s does not work: %s. %s", self._name, what, _outlook(error))
         for tell, loop in tuple(self._told):
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(tell, health, "" if error is None else str(error))
+
+
+def _outlook(error: BaseException) -> str:
+    if isinstance(error, StoreUnavailable) and not error.waiting_helps:
+        return "It does not mend by itself."
+    return "It is tried again; nothing accepted is lost."

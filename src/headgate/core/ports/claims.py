@@ -35,15 +35,13 @@ class Renewal(msgspec.Struct, frozen=True):
 class Claims(Protocol):
     """Claim, renew, settle."""
 
-    async def join(self, node: str, *, home: str, now: float, lease_s: float) -> None:
-        """Be a node. `home` names the directory whose file locks tell the living from the dead."""
+    async def join(self, node: str, *, now: float, lease_s: float) -> None:
+        """Be a node, until the lease runs out or is renewed."""
         ...
 
     async def renew(self, node: str, *, now: float, lease_s: float) -> Renewal: ...
 
-    async def leave(self, node: str, *, now: float) -> None: ...
-
-    async def nodes(self, *, home: str) -> list[str]: ...
+    async def leave(self, node: str) -> None: ...
 
     async def ready(self, *, now: float) -> Ready:
         """Make due what is due, and say what there is to claim."""

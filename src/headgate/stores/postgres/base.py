@@ -26,6 +26,11 @@ class Verbs:
     _database: Database
     _times: DatabaseTime
 
+    async def _look_at_the_clock(self) -> None:
+        before = self._clock.utc()
+        told = await self._database.read(SQL.what_time)
+        self._times.measure(before, told[0][0], self._clock.utc())
+
     def _ring(self) -> None:
         """Jobs may have become ready."""
         raise NotImplementedError

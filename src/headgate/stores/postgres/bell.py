@@ -1,7 +1,7 @@
 """Waking other processes: NOTIFY when there is work, LISTEN on a connection of its own. A hint, nothing more.
 
 A lost ring costs the listener its next look, a second later; so nothing here may fail the store. Rings are sent
-apart from the commits that cause them, at most twenty a second, the last one always.
+apart from the commits that cause them, at most two hundred a second, the last one always.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from headgate.stores.postgres.troubles import FOREIGN
 
 logger = logging.getLogger("headgate")
 CHANNEL: Final = "headgate_ready"
-LEAST_GAP_S: Final = 0.05
+LEAST_GAP_S: Final = 0.005
 NOTIFY_S: Final = 5.0
 FIRST_WAIT_S: Final = 0.5
 LONGEST_WAIT_S: Final = 15.0

@@ -40,9 +40,9 @@ class ClaimVerbs(Verbs):
         self._numbers = itertools.count(secrets.randbits(48))
         self._unsure = {}
 
-    async def join(self, node: str, *, home: str, now: float, lease_s: float) -> None:
+    async def join(self, node: str, *, now: float, lease_s: float) -> None:
         expires_at = self._times.there(now) + lease_s
-        await self._database.write("join", SQL.join_node, node, home, expires_at, again=True)
+        await self._database.write("join", SQL.join_node, node, expires_at, again=True)
 
     async def renew(self, node: str, *, now: float, lease_s: float) -> Renewal:
         expires_at = self._times.there(now) + lease_s
@@ -54,11 +54,8 @@ class ClaimVerbs(Verbs):
         await self._give_back(node)
         return Renewal(alive=True, cancelled=tuple((row[1], row[2]) for row in rows if row[1] is not None))
 
-    async def leave(self, node: str, *, now: float) -> None:  # noqa: ARG002 - the port's shape
+    async def leave(self, node: str) -> None:
         await self._database.write("leave", SQL.leave_nodes, [node], again=True)
-
-    async def nodes(self, *, home: str) -> list[str]:
-        return [row[0] for row in await self._database.read(SQL.nodes_at, home)]
 
     async def ready(self, *, now: float) -> Ready:
         ready = await self._look()

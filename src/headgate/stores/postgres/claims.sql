@@ -1,5 +1,5 @@
 -- name: join_node
-insert into headgate.nodes (id, home, expires_at) values ($1, $2, $3)
+insert into headgate.nodes (id, expires_at) values ($1, $2)
 on conflict (id) do update set expires_at = excluded.expires_at
 
 -- name: renew_node
@@ -13,9 +13,6 @@ left join headgate.jobs as job on job.owner = alive.id and job.cancel_at is not 
 
 -- name: leave_nodes
 delete from headgate.nodes where id = any($1::text[]) returning id
-
--- name: nodes_at
-select id from headgate.nodes where home = $1
 
 -- name: look
 -- The models that have ready jobs (a walk from one to the next, which never reads their backlog), whether suspects
@@ -43,7 +40,8 @@ where id = any(array(select id from headgate.jobs where state = 'scheduled' and 
 -- Walks round the model's tenants from the one after $2 on, gives each its share of the $3 places, and takes that
 -- much of its line. `wrapped` says that the walk went back to the first tenant, so that it does so only once.
 -- `due` is the head of the tenant's line: the index still holds those who were claimed since the last vacuum, and
--- they are stepped over once, in the walk, not again in the line.
+-- they are stepped over once, in the walk, not again in the line. What is picked is locked, so its place in the table
+-- finds it again at a third of the cost of its id.
 with recursive walk (start, tenant, due, place, wrapped) as (
     select coalesce(later.tenant, front.tenant), coalesce(later.tenant, front.tenant),
            coalesce(later.due, front.due), 1, later.tenant is null or $2 = ''
@@ -74,9 +72,9 @@ shared as (
     where tenant is not null
 ),
 picked as (
-    select job.id
+    select job.place
     from shared, lateral (
-        select id from headgate.jobs
+        select ctid as place from headgate.jobs
         where state = 'ready' and model = $1 and tenant = shared.tenant and due >= shared.due
         order by due, id limit shared.share for update skip locked
     ) as job
@@ -84,7 +82,7 @@ picked as (
 update headgate.jobs
 set state = 'running', attempts = attempts + 1, lease = lease + 1, owner = $4, started_at = $5, cancel_at = null,
     claim = $6
-where id = any(array(select id from picked)) and state <> 'running'
+where ctid = any(array(select place from picked)) and state <> 'running'
 returning id, lease, tenant, task, model, lane, priority, input, attempts, max_attempts, generation, crashes,
           deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, started_at, due
 

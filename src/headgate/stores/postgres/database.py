@@ -56,12 +56,12 @@ class Database:
         self._pool: Any = None
 
     async def open(self) -> None:
-        """The first connection stands, or this raises."""
+        """No connection is made yet. None is kept in store either: asyncpg would log each failure to do so at length."""
         try:
             with self._clock.outside():
                 self._pool = await asyncpg.create_pool(
                     self._address.dsn,
-                    min_size=1,
+                    min_size=0,
                     max_size=MOST_CONNECTIONS,
                     reset=_leave_as_it_is,
                     max_inactive_connection_lifetime=0,
@@ -169,8 +169,21 @@ class Database:
         self.check_open()
         pool = self._pool
         with self._clock.outside():
-            async with pool.acquire(timeout=ACQUIRE_S) as connection:
+            connection = await self._acquire(pool)
+            try:
                 return await use(connection)
+            finally:
+                await pool.release(connection)
+
+    async def _acquire(self, pool: Any) -> Connection:
+        try:
+            return await pool.acquire(timeout=ACQUIRE_S)
+        except TimeoutError:
+            if pool.get_size() < MOST_CONNECTIONS:
+                raise
+            # The database is well; it is we who ask too much of it. No reason to distrust its connections.
+            message = f"{self._name}: all {MOST_CONNECTIONS} connections have been busy for {ACQUIRE_S:g} s"
+            raise StoreUnavailable(message) from None
 
     async def _distrust(self) -> None:
         """After one connection broke, the idle ones beside it are replaced before they are used again."""

@@ -38,7 +38,7 @@ class JobVerbs(Verbs):
     _keyed_calls: Group[Call, list[Accepted]]
 
     def _prepare_jobs(self) -> None:
-        self._plain_calls = Group(self._accept_plain)
+        self._plain_calls = Group(self._accept_plain, most=100)
         self._keyed_calls = Group(self._accept_keyed)
 
     async def accept(self, jobs: Sequence[NewJob], *, now: float) -> list[Accepted]:

@@ -17,11 +17,14 @@ from headgate.stores.postgres.times import DatabaseTime
 VERB: Final = "settle"
 MOST_DOUBTS: Final = 10_000
 Shape: TypeAlias = Callable[[int, Settlement, float, DatabaseTime], tuple[Any, ...]]
-Step: TypeAlias = tuple[str, Shape]
-"""A fenced statement and what its arguments are made of."""
-FINAL: Final[tuple[Step, ...]] = ((SQL.settle_final, final_row),)
+Step: TypeAlias = tuple[str, Shape, Settled]
+"""A fenced statement, what its arguments are made of, and the answer to those it wrote."""
+FINAL: Final[tuple[Step, ...]] = ((SQL.settle_final, final_row, Settled.APPLIED),)
 # Those that do not go back are stale, or somebody asked to stop them: perhaps just before the statement got there.
-BACK: Final[tuple[Step, ...]] = ((SQL.settle_back, back_row), (SQL.settle_cancelled, cancelled_row))
+BACK: Final[tuple[Step, ...]] = (
+    (SQL.settle_back, back_row, Settled.APPLIED),
+    (SQL.settle_cancelled, cancelled_row, Settled.CANCELLED),
+)
 
 
 class Report(NamedTuple):
@@ -87,26 +90,29 @@ class Settlements:
         for number, report in enumerate(reports):
             first.setdefault(report.claim, number)
         left = list(first.values())
-        applied: set[int] = set()
-        for statement, shape in steps:
+        answers: dict[int, Settled] = {}
+        for statement, shape, answer in steps:
             rows = columns(shape(number, *reports[number], self._times) for number in left)
-            applied.update([row[0] for row in await self._database.write(VERB, statement, *rows)])
-            left = [number for number in left if number not in applied]
+            written = await self._database.write(VERB, statement, *rows)
+            answers.update((row[0], answer) for row in written)
+            left = [number for number in left if number not in answers]
             if not left:
                 break
-        applied |= await self._written_before(reports, left)
-        answers = iter([_answer(number in applied) for number in range(len(reports))])
-        return [[next(answers) for _ in its_reports] for its_reports in lists]
+        answers.update(dict.fromkeys(await self._written_before(reports, left), Settled.APPLIED))
+        told = iter([answers.get(number, Settled.STALE) for number in range(len(reports))])
+        return [[next(told) for _ in its_reports] for its_reports in lists]
 
     async def _whole(self, report: Report) -> Settled:
         """With its records and follow-ups, or not at all."""
         try:
-            applied = await self._database.transact(
+            answer = await self._database.transact(
                 VERB, lambda open_: _write_whole(open_, self._times, report)
             )
         except RecordExists:
             return Settled.CONFLICT
-        return _answer(applied or bool(await self._written_before([report], [0])))
+        if answer is Settled.STALE and await self._written_before([report], [0]):
+            return Settled.APPLIED
+        return answer
 
     async def _written_before(self, reports: Sequence[Report], stale: Sequence[int]) -> set[int]:
         """Those of the stale ones that are their own worker's doing."""
@@ -158,28 +164,24 @@ def _sort_out(reports: Sequence[Report]) -> tuple[list[int], list[int], list[int
     return final, back, others
 
 
-def _answer(applied: bool) -> Settled:
-    return Settled.APPLIED if applied else Settled.STALE
-
-
 # ---- Inside the transaction -----------------------------------------------------------------------------
 
 
-async def _write_whole(connection: Connection, times: DatabaseTime, report: Report) -> bool:
-    row = await _write(connection, times, report)
+async def _write_whole(connection: Connection, times: DatabaseTime, report: Report) -> Settled:
+    row, answer = await _write(connection, times, report)
     if row is None:
-        return False
+        return answer
     at = times.there(report.now)
     await put_records(connection, [Writing(row[1], write, at) for write in report.one.records])
     if report.one.follow_ups:
         await accept_calls(connection, [Call(report.one.follow_ups, report.now)], times.skew_s)
-    return True
+    return answer
 
 
-async def _write(connection: Connection, times: DatabaseTime, report: Report) -> Row | None:
-    """The fenced row, or None when the claim was lost."""
-    for statement, shape in BACK if report.one.state is JobState.PENDING else FINAL:
+async def _write(connection: Connection, times: DatabaseTime, report: Report) -> tuple[Row | None, Settled]:
+    """The fenced row and how it went; no row when the claim was lost."""
+    for statement, shape, answer in BACK if report.one.state is JobState.PENDING else FINAL:
         row: Row | None = await connection.fetchrow(statement, *columns([shape(0, *report, times)]))
         if row is not None:
-            return row
-    return None
+            return row, answer
+    return None, Settled.STALE

@@ -59,11 +59,6 @@ class PostgresStore(JobVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, RecordVerbs):
             await self._database.aclose()
             raise
 
-    async def _look_at_the_clock(self) -> None:
-        before = self._clock.utc()
-        told = await self._database.read(SQL.what_time)
-        self._times.measure(before, told[0][0], self._clock.utc())
-
     async def aclose(self) -> None:
         for part in (self._plain_calls, self._keyed_calls, self._settlements):
             await part.aclose()

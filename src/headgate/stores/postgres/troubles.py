@@ -48,6 +48,7 @@ _ADVICE: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ...]
     (asyncpg.DiskFullError, "its disk is full"),
     (asyncpg.ReadOnlySQLTransactionError, "it is read-only; is it a standby?"),
     (asyncpg.InvalidAuthorizationSpecificationError, "it refuses our user or password"),
+    (asyncpg.InsufficientPrivilegeError, "our user may not do this; grant it the right"),
     (TimeoutError, "it does not answer in time"),
     (OSError, "it cannot be reached"),
     (asyncpg.PostgresConnectionError, "the connection broke"),
@@ -63,7 +64,10 @@ def translated(error: BaseException, name: str) -> BaseException:
     if isinstance(error, _UNHOLDABLE):
         ours = InvalidRequest(f"the database cannot hold this: {error}")
     else:
-        ours = StoreUnavailable(f"{name}: {_why(error)} ({type(error).__name__}: {error})")
+        ours = StoreUnavailable(
+            f"{name}: {_why(error)} ({type(error).__name__}: {error})",
+            waiting_helps=not isinstance(error, _OPERATORS),
+        )
     ours.__cause__ = error
     return ours
 

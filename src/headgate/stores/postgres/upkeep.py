@@ -16,6 +16,8 @@ class UpkeepVerbs(Verbs):
 
     async def bury_nodes(self, nodes: Sequence[str] | None, *, now: float) -> int:
         if nodes is None:
+            # Our clock may have been set since the last look, and others' lives depend on it.
+            await self._look_at_the_clock()
             return len(await self._database.write("bury_nodes", SQL.bury_late_nodes, self._times.there(now)))
         return len(await self._database.write("bury_nodes", SQL.leave_nodes, list(nodes)))
 
@@ -27,6 +29,7 @@ class UpkeepVerbs(Verbs):
         return [self._times.claim(row) for row in rows]
 
     async def expire(self, *, now: float, limit: int) -> list[Buried]:
+        await self._look_at_the_clock()
         at = self._times.there(now)
         entry = entry_line(Entry(outcome="expired", at=at, kind="expired"))
         return [Buried(*row) for row in await self._database.write("expire", SQL.expire, at, limit, entry)]

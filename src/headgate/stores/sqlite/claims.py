@@ -25,8 +25,8 @@ _SEQ: Final = 20
 class ClaimVerbs(Verbs):
     """`core.ports.claims.Claims`."""
 
-    async def join(self, node: str, *, home: str, now: float, lease_s: float) -> None:
-        named = {"id": node, "home": home, "expires_at": now + lease_s}
+    async def join(self, node: str, *, now: float, lease_s: float) -> None:
+        named = {"id": node, "expires_at": now + lease_s}
         await self._write("join", lambda db: changes(db, SQL.join_node, named))
 
     async def renew(self, node: str, *, now: float, lease_s: float) -> Renewal:
@@ -37,11 +37,8 @@ class ClaimVerbs(Verbs):
 
         return await self._write("renew", renew)
 
-    async def leave(self, node: str, *, now: float) -> None:  # noqa: ARG002 - the port's shape
+    async def leave(self, node: str) -> None:
         await self._write("leave", lambda db: changes(db, SQL.leave_node, (node,)))
-
-    async def nodes(self, *, home: str) -> list[str]:
-        return [row[0] for row in await self._read(lambda db: rows(db, SQL.nodes_at, (home,)))]
 
     async def ready(self, *, now: float) -> Ready:
         ready = await self._read(_look)
@@ -158,9 +155,9 @@ def _settle(db: apsw.Connection, settlements: Sequence[Settlement], now: float) 
             answers[number] = Settled.STALE
         else:
             together[settlement.id] = (number, settlement)
-    applied = _write(db, [settlement for _, settlement in together.values()], now)
+    written = _write(db, [settlement for _, settlement in together.values()], now)
     for job_id, (number, _) in together.items():
-        answers[number] = Settled.APPLIED if job_id in applied else Settled.STALE
+        answers[number] = written[job_id][1] if job_id in written else Settled.STALE
     for number, settlement in enumerate(settlements):
         if settlement.id not in together or together[settlement.id][0] != number:
             answers[number] = _settle_alone(db, settlement, now)
@@ -171,31 +168,38 @@ def _settle_alone(db: apsw.Connection, settlement: Settlement, now: float) -> Se
     """A record that collides takes back all of this settlement, and nothing of anybody else's."""
     try:
         with db:  # apsw makes it a savepoint
-            tenants = _write(db, [settlement], now)
-            for tenant in tenants.values():
+            written = _write(db, [settlement], now)
+            for tenant, _ in written.values():
                 for record in settlement.records:
                     put_record(db, tenant, record, now)
                 for job in settlement.follow_ups:
                     accept_job(db, job, now)
     except RecordExists:
         return Settled.CONFLICT
-    return Settled.APPLIED if tenants else Settled.STALE
+    return written[settlement.id][1] if written else Settled.STALE
 
 
-def _write(db: apsw.Connection, settlements: Sequence[Settlement], now: float) -> dict[str, str]:
+def _write(
+    db: apsw.Connection, settlements: Sequence[Settlement], now: float
+) -> dict[str, tuple[str, Settled]]:
     """One statement, so that SQLite works through all of them while Python does something else.
 
-    The tenants of those jobs whose claim still held, by job.
+    The tenants of those jobs whose claim still held, and how it went, by job.
     """
     if not settlements:
         return {}
     document = _encode([_row(settlement, now) for settlement in settlements]).decode()
-    written = {job_id: (tenant, cancel_at) for job_id, tenant, cancel_at in rows(db, SQL.settle, (document,))}
-    for settlement in settlements:
-        _, cancel_at = written.get(settlement.id, (None, None))
-        if cancel_at is not None and settlement.state is JobState.PENDING:
+    written: dict[str, tuple[str, Settled]] = {}
+    stopped: set[str] = set()
+    for job_id, tenant, cancel_at in rows(db, SQL.settle, (document,)):
+        written[job_id] = (tenant, Settled.APPLIED)
+        if cancel_at is not None:
+            stopped.add(job_id)
+    for settlement in settlements if stopped else ():
+        if settlement.id in stopped and settlement.state is JobState.PENDING:
             _cancel_instead(db, settlement.id, now)
-    return {job_id: tenant for job_id, (tenant, _) in written.items()}
+            written[settlement.id] = (written[settlement.id][0], Settled.CANCELLED)
+    return written
 
 
 def _row(settlement: Settlement, now: float) -> tuple[Any, ...]:

@@ -1,5 +1,5 @@
 -- name: join_node
-insert into nodes (id, home, expires_at) values (:id, :home, :expires_at)
+insert into nodes (id, expires_at) values (:id, :expires_at)
 on conflict (id) do update set expires_at = excluded.expires_at
 
 -- name: renew_node
@@ -13,9 +13,6 @@ select 1 from nodes where id = ?
 
 -- name: lives
 select 1 from nodes where id = ? and expires_at > ?
-
--- name: nodes_at
-select id from nodes where home = ?
 
 -- name: to_cancel
 -- This node's jobs that somebody wants stopped.

@@ -19,6 +19,10 @@ SAFE_SQLITE: Final = (3, 51, 3)
 """Versions before this one can corrupt a WAL that several processes reset at once."""
 
 
+class NotOurs(Exception):
+    """A database that somebody else has made."""
+
+
 def connect(path: Path, *, vfs: str | None = None) -> apsw.Connection:
     """A connection whose commits are on the disk when they return."""
     version = tuple(int(part) for part in apsw.sqlite_lib_version().split("."))
@@ -27,9 +31,14 @@ def connect(path: Path, *, vfs: str | None = None) -> apsw.Connection:
             f"SQLite {apsw.sqlite_lib_version()} can corrupt a database used by several processes;"
             " install the apsw wheel, which brings a current one"
         )
-    connection = apsw.Connection(os.fspath(path), vfs=vfs)
-    connection.set_busy_timeout(BUSY_MS)
-    _write_ahead(connection)
+    try:
+        connection = apsw.Connection(os.fspath(path), vfs=vfs)
+        connection.set_busy_timeout(BUSY_MS)
+        _write_ahead(connection)
+    except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.IOError):
+        if not _lies_still(path):
+            raise
+        connection = _to_look_only(path, vfs)
     connection.pragma("synchronous", "full")
     connection.pragma("cache_size", -CACHE_KIB)
     connection.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
@@ -38,6 +47,18 @@ def connect(path: Path, *, vfs: str | None = None) -> apsw.Connection:
     # A statement keeps its plan, whatever it is asked; otherwise SQLite makes a new one for every new value.
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     return connection
+
+
+def _lies_still(path: Path) -> bool:
+    """Nothing of it waits in a log: all there is can be read without writing anything beside it."""
+    log = path.with_name(f"{path.name}-wal")
+    return os.access(path, os.R_OK) and not (log.exists() and log.stat().st_size)
+
+
+def _to_look_only(path: Path, vfs: str | None) -> apsw.Connection:
+    """On a disk without room, or where nothing may be written."""
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    return apsw.Connection(f"{path.absolute().as_uri()}?immutable=1", flags=flags, vfs=vfs)
 
 
 def _write_ahead(connection: apsw.Connection) -> None:
@@ -63,6 +84,8 @@ def migrate(connection: apsw.Connection) -> None:
     try:
         known = connection.pragma("user_version")
         sql.refuse_newer(known, len(scripts))
+        if known == 0:
+            _refuse_foreign(connection)
         for number, script in scripts[known:]:
             connection.execute(script)
             connection.pragma("user_version", number)
@@ -72,3 +95,9 @@ def migrate(connection: apsw.Connection) -> None:
     failpoints.reach(["migrate"], "before_commit")
     connection.execute("commit")
     failpoints.reach(["migrate"], "after_commit")
+
+
+def _refuse_foreign(connection: apsw.Connection) -> None:
+    """Ours gets its tables and its number in one transaction: tables without a number are somebody else's."""
+    if connection.execute("select 1 from sqlite_master").get is not None:
+        raise NotOurs("it has tables already")

@@ -22,13 +22,14 @@ from jobs join inputs using (seq)
 where id = :id and (:tenant is null or tenant = :tenant)
 
 -- name: list_jobs
--- The page's frame: {states} names the states, and with them the index; {filters} the rest.
+-- The page's frame: {states} names the states, and with them the index; {filters} the rest. To SQLite every text comes
+-- before the empty blob, which stands for the top.
 select id, task, state, tenant, model, lane, priority, attempts, max_attempts, generation, crashes, deferrals,
        revivals, dedup_key, hold, timeout_s, metadata, progress, null, null, error, error_class, reason, null,
        created_at, run_at, expires_at, started_at, finished_at
 from jobs {index}
-where seq < coalesce((select seq from jobs where id = :after), 9223372036854775807) {states} {filters}
-order by seq desc limit :limit
+where id < coalesce(:after, x'') {states} {filters}
+order by id desc limit :limit
 
 -- name: states_of
 select id, state from jobs where id in (select value from json_each(?))

@@ -6,20 +6,21 @@ from pathlib import Path
 
 import apsw
 
-from headgate.core.errors import SettingsError, StoreUnavailable
+from headgate.core.errors import HeadgateError, SettingsError, StoreUnavailable
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.store import StoreHealth
 from headgate.stores.listeners import Listeners
 from headgate.stores.sqlite.base import SQL, value
 from headgate.stores.sqlite.claims import ClaimVerbs
-from headgate.stores.sqlite.connection import connect, migrate
+from headgate.stores.sqlite.connection import NotOurs, connect, migrate
 from headgate.stores.sqlite.doorbell import Doorbell
 from headgate.stores.sqlite.jobs import JobVerbs
 from headgate.stores.sqlite.keys import KeyVerbs
+from headgate.stores.sqlite.place import Place
 from headgate.stores.sqlite.reader import Reader
 from headgate.stores.sqlite.records import RecordVerbs
 from headgate.stores.sqlite.upkeep import UpkeepVerbs
-from headgate.stores.sqlite.writer import Writer, translated
+from headgate.stores.sqlite.writer import Writer
 
 
 class SqliteStore(JobVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, RecordVerbs):
@@ -28,13 +29,15 @@ class SqliteStore(JobVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, RecordVerbs):
     def __init__(
         self, path: Path, *, clock: Clock, new_id: Callable[[], str], vfs: str | None = None
     ) -> None:
-        self.name = f"sqlite {path}"
-        self._path = path
+        self._place = Place(path)
+        self.name = self._place.name
         self._vfs = vfs
         self._listeners = Listeners(self.name)
-        self._doorbell = Doorbell(path.parent / "nodes", new_id())
-        self._writer = Writer(self._connect, name=self.name, clock=clock, on_trouble=self._listeners.trouble)
-        self._reader = Reader(self._connect, name=self.name, clock=clock)
+        self._doorbell = Doorbell(self._place.path.parent / "nodes", new_id())
+        self._writer = Writer(
+            self._connect, place=self._place, clock=clock, on_trouble=self._listeners.trouble
+        )
+        self._reader = Reader(self._connect, place=self._place, clock=clock)
 
     @property
     def health(self) -> StoreHealth:
@@ -48,18 +51,26 @@ class SqliteStore(JobVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, RecordVerbs):
 
     def _open(self) -> apsw.Connection:
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._place.make()
             connection = self._connect()
             migrate(connection)
             self.secret = value(connection, SQL.read_secret)
-        except OSError as error:
-            raise SettingsError(f"{self.name}: {error}") from error
-        except apsw.Error as error:
-            trouble = translated(error, self.name)
-            if isinstance(trouble, StoreUnavailable):
-                raise trouble from error
-            raise SettingsError(f"{self.name} is another program's database: {error}") from error
+        except (OSError, SettingsError, apsw.Error, NotOurs) as error:
+            raise self._while_opening(error) from error
         return connection
+
+    def _while_opening(self, error: Exception) -> HeadgateError:
+        """What only the operator can mend is told as such."""
+        match self._place.translated(error):
+            case StoreUnavailable(waiting_helps=True) as trouble:
+                return trouble
+            case StoreUnavailable() as lasting:
+                return SettingsError(str(lasting))
+            case apsw.Error() | NotOurs():
+                advice = "set another data_dir, or move the file away"
+                return SettingsError(f"{self.name} is another program's database; {advice} ({error})")
+            case _:
+                return SettingsError(f"{self.name}: {error}")
 
     async def aclose(self) -> None:
         self._doorbell.close()
@@ -73,7 +84,8 @@ class SqliteStore(JobVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, RecordVerbs):
         return self._listeners.on_health(tell)
 
     def _connect(self) -> apsw.Connection:
-        return connect(self._path, vfs=self._vfs)
+        self._place.check()
+        return connect(self._place.path, vfs=self._vfs)
 
     def _ring(self) -> None:
         self._listeners.ring()

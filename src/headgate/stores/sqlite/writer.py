@@ -18,6 +18,8 @@ import apsw
 from headgate.core.errors import StoreUnavailable
 from headgate.core.ports.clock import Clock
 from headgate.stores import failpoints
+from headgate.stores.sqlite.place import Place
+from headgate.stores.sqlite.troubles import OF_THE_STORE
 
 logger = logging.getLogger("headgate")
 T = TypeVar("T")
@@ -26,30 +28,6 @@ CLAIM: Final = "claim"
 """A claim ends its transaction: its jobs run while the next transaction is on its way."""
 LONGEST_BATCH_S: Final = 0.05
 """A transaction takes no more on board after this long, so that the first in it need not wait for a crowd."""
-
-_OF_THE_STORE: Final = (
-    apsw.BusyError,
-    apsw.LockedError,
-    apsw.FullError,
-    apsw.IOError,
-    apsw.CantOpenError,
-    apsw.ReadOnlyError,
-    apsw.PermissionsError,
-    apsw.CorruptError,
-    apsw.NotADBError,
-    apsw.ProtocolError,
-    apsw.NoMemError,
-    apsw.ConnectionClosedError,
-)
-_ADVICE: Final[tuple[tuple[type[Exception], str], ...]] = (
-    (apsw.BusyError, "another process keeps it locked"),
-    (apsw.LockedError, "another process keeps it locked"),
-    (apsw.FullError, "the disk is full"),
-    (apsw.CantOpenError, "the file cannot be opened; check the path and its permissions"),
-    (apsw.ReadOnlyError, "the file is read-only"),
-    (apsw.CorruptError, "the file is damaged; restore it from a backup"),
-    (apsw.NotADBError, "the file is no database"),
-)
 
 
 class Operation(Generic[T]):
@@ -80,12 +58,12 @@ class Writer:
         self,
         connect: Callable[[], apsw.Connection],
         *,
-        name: str,
+        place: Place,
         clock: Clock,
         on_trouble: Callable[[BaseException | None], None],
     ) -> None:
         self._connect = connect
-        self._name = name
+        self._place = place
         self._clock = clock
         self._on_trouble = on_trouble
         self._queue: queue.SimpleQueue[Operation[Any] | None] = queue.SimpleQueue()
@@ -101,7 +79,7 @@ class Writer:
     async def run(self, verb: str, operation: Callable[[apsw.Connection], T]) -> T:
         """Do this in a transaction; when it returns, it is on the disk."""
         if self._closed or self._thread is None:
-            raise StoreUnavailable(f"{self._name} is {'closed' if self._closed else 'not open'}")
+            raise StoreUnavailable(f"{self._place.name} is {'closed' if self._closed else 'not open'}")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._queue.put(Operation(verb, operation, future, loop))
@@ -164,7 +142,7 @@ class Writer:
         except Exception as error:  # noqa: BLE001 - whatever it is, the callers must hear of it
             self._roll_back()
             self._trouble(error)
-            return [(operation, None, self._translated(error)) for operation in batch]
+            return [(operation, None, self._place.translated(error)) for operation in batch]
         self._on_trouble(None)
         return answers
 
@@ -176,25 +154,27 @@ class Writer:
             self._finish(connection, {operation.verb})
         except Exception as error:  # noqa: BLE001 - as above
             self._roll_back()
-            if isinstance(error, _OF_THE_STORE):
+            if isinstance(error, OF_THE_STORE):
                 self._trouble(error)
-            return [(operation, None, self._translated(error))]
+            return [(operation, None, self._place.translated(error))]
         return [(operation, result, None)]
 
     def _try(self, connection: apsw.Connection, operation: Operation[Any]) -> Answer:
         before = connection.total_changes()
         try:
             return operation, operation.run(connection), None
-        except _OF_THE_STORE:
+        except OF_THE_STORE:
             raise
         except Exception as error:
             if connection.total_changes() != before:
                 raise _WroteAndFailed from error
-            return operation, None, self._translated(error)
+            return operation, None, self._place.translated(error)
 
     def _finish(self, connection: apsw.Connection, verbs: set[str]) -> None:
         failpoints.reach(verbs, "before_commit")
         connection.execute("commit")
+        # Before anybody is answered: what went into a file that nobody can open again is not accepted.
+        self._place.check()
         failpoints.reach(verbs, "after_commit")
 
     def _ready_connection(self) -> apsw.Connection:
@@ -208,11 +188,13 @@ class Writer:
         try:
             self._connection.execute("rollback")
         except apsw.Error:
-            logger.exception("%s: a transaction could not be rolled back; opening the file anew", self._name)
+            logger.exception(
+                "%s: a transaction could not be rolled back; opening the file anew", self._place.name
+            )
             self._reopen()
 
     def _trouble(self, error: Exception) -> None:
-        self._on_trouble(error)
+        self._on_trouble(self._place.translated(error))
         if not isinstance(error, apsw.BusyError | apsw.FullError):
             self._reopen()
 
@@ -221,9 +203,6 @@ class Writer:
             with contextlib.suppress(apsw.Error):
                 self._connection.close()
         self._connection = None
-
-    def _translated(self, error: BaseException) -> BaseException:
-        return translated(error, self._name)
 
     def _answer(self, answers: list[Answer]) -> None:
         """One call per loop wakes everybody who waits there."""
@@ -238,16 +217,6 @@ class Writer:
 
 class _WroteAndFailed(Exception):
     """An operation failed halfway: what it wrote must not be committed with the others."""
-
-
-def translated(error: BaseException, name: str) -> BaseException:
-    """The library's errors as ours; our own and plain mistakes pass as they are."""
-    if not isinstance(error, _OF_THE_STORE):
-        return error
-    why = next((advice for kind, advice in _ADVICE if isinstance(error, kind)), str(error))
-    unavailable = StoreUnavailable(f"{name}: {why} ({type(error).__name__}: {error})")
-    unavailable.__cause__ = error
-    return unavailable
 
 
 def _tell(answers: list[Answer]) -> None:

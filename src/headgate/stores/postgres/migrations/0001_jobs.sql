@@ -105,7 +105,6 @@ create table headgate.steps (
 
 create table headgate.nodes (
     id text collate "C" primary key,
-    home text not null,
     expires_at double precision not null
 ) with (fillfactor = 50);
 

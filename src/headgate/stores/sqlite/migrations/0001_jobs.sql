@@ -46,7 +46,7 @@ create index jobs_scheduled on jobs (run_at) where state = 'scheduled';
 create index jobs_running on jobs (owner) where state = 'running';
 create index jobs_expiring on jobs (expires_at) where owner is null and finished_at is null;
 create index jobs_finished on jobs (finished_at) where finished_at is not null;
-create index jobs_rare on jobs (state, seq) where finished_at is not null and state <> 'completed';
+create index jobs_rare on jobs (state, id) where finished_at is not null and state <> 'completed';
 create index jobs_reviving on jobs (revive_at) where state = 'dead_letter' and revive_at is not null;
 create unique index jobs_dedup on jobs (tenant, task, dedup_key)
     where dedup_key is not null and finished_at is null;
@@ -64,7 +64,6 @@ create table steps (
 
 create table nodes (
     id text primary key,
-    home text not null,
     expires_at real not null
 ) strict, without rowid;
 
