@@ -46,6 +46,7 @@ format: $(VENV)/.dev ## Format and mend what can be mended
 bench: $(VENV)/.dev ## Measured costs and figures, each beside its floor
 	@$(BIN)/python bench/gate.py
 	@$(BIN)/python bench/queues.py
+	@$(BIN)/python bench/transport.py
 	@$(BIN)/pytest -q tests/sim tests/dispatch/test_gate_machine.py
 
 soak: $(VENV)/.dev ## Ten minutes of random storms and gate machines, each from its seed

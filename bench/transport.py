@@ -1,7 +1,8 @@
 """What the transport costs as a client: requests per second on one core, beside a bare protocol as the floor.
 
 The server is a process of its own that answers every request with the same bytes. Client and server are pinned to a
-core each where the system allows it. Run: python bench/transport.py. Exit code 1 when the bound is broken.
+core each where the system allows it. The second figure of each line counts the client's own processor time, which
+a busy neighbour disturbs less. Run: python bench/transport.py. Exit code 1 when the bound is broken.
 """
 
 import asyncio
@@ -10,8 +11,8 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Awaitable, Callable
 from multiprocessing.connection import Connection as Pipe
+from typing import NamedTuple
 
 import uvloop
 
@@ -80,45 +81,62 @@ def serve(pipe: Pipe, cores: set[int]) -> None:
     uvloop.run(run())
 
 
-async def transport_per_s(port: int) -> float:
+class Pace(NamedTuple):
+    """Requests per second by the clock, and per second of the client's own processor time."""
+
+    per_s: float
+    per_cpu_s: float
+
+    @classmethod
+    def of(cls, count: int, start: tuple[float, float]) -> "Pace":
+        return cls(count / (time.perf_counter() - start[0]), count / (time.process_time() - start[1]))
+
+    def __str__(self) -> str:
+        return f"{self.per_s:,.0f} requests/s ({self.per_cpu_s:,.0f} per second of processor time)"
+
+
+def now() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()
+
+
+async def transport_pace(port: int) -> Pace:
     transport = Transport()
     endpoint = Endpoint(
         f"http://127.0.0.1:{port}/v1/chat/completions", headers=[(b"Authorization", b"Bearer key")]
     )
     limits = Limits(first_byte_s=60, idle_s=30, total_s=300)
-    count, ends_at = 0, time.perf_counter() + SECONDS
+    count, start = 0, now()
 
     async def ask() -> None:
         nonlocal count
-        while time.perf_counter() < ends_at:
+        while time.perf_counter() < start[0] + SECONDS:
             with await transport.send(endpoint, BODY, limits=limits) as response:
                 assert len(await response.read()) == len(ANSWER_BODY)
             count += 1
 
-    start = time.perf_counter()
     await asyncio.gather(*(ask() for _ in range(CONCURRENT)))
-    took_s = time.perf_counter() - start
+    pace = Pace.of(count, start)
     await transport.aclose()
-    return count / took_s
+    return pace
 
 
-async def bare_per_s(port: int) -> float:
+async def bare_pace(port: int) -> Pace:
     endpoint = Endpoint(
         f"http://127.0.0.1:{port}/v1/chat/completions", headers=[(b"Authorization", b"Bearer key")]
     )
     request = b"%b%d\r\n\r\n%b" % (endpoint.start, len(BODY), BODY)
     loop = asyncio.get_running_loop()
-    start = time.perf_counter()
+    start = now()
     made = [
         await loop.create_connection(lambda: BareClient(request), "127.0.0.1", port)
         for _ in range(CONCURRENT)
     ]
     await asyncio.sleep(SECONDS)
-    count, took_s = sum(client.answers for _, client in made), time.perf_counter() - start
+    pace = Pace.of(sum(client.answers for _, client in made), start)
     for transport, _ in made:
         transport.abort()
     await asyncio.sleep(0)
-    return count / took_s
+    return pace
 
 
 async def lines_per_s(port: int) -> float:
@@ -135,8 +153,10 @@ async def lines_per_s(port: int) -> float:
     return count / took_s
 
 
-def measured(what: Callable[[int], Awaitable[float]], port: int) -> float:
-    return uvloop.run(what(port))  # type: ignore[arg-type]
+def median(paces: list[Pace]) -> Pace:
+    return Pace(
+        statistics.median(pace.per_s for pace in paces), statistics.median(pace.per_cpu_s for pace in paces)
+    )
 
 
 def main() -> int:
@@ -150,18 +170,16 @@ def main() -> int:
         os.sched_setaffinity(0, mine)
     ours, bare, lines = [], [], []
     for _ in range(ROUNDS):
-        bare.append(measured(bare_per_s, port))
-        ours.append(measured(transport_per_s, port))
-        lines.append(measured(lines_per_s, port))
+        bare.append(uvloop.run(bare_pace(port)))
+        ours.append(uvloop.run(transport_pace(port)))
+        lines.append(uvloop.run(lines_per_s(port)))
     server.terminate()
     server.join()
-    median, floor = statistics.median(ours), statistics.median(bare)
-    print(
-        f"transport: {median:,.0f} requests/s, {CONCURRENT} at a time (best {max(ours):,.0f}; at least {LEAST_PER_S:,})"
-    )
-    print(f"bare protocol: {floor:,.0f} requests/s; the transport reaches {median / floor:.0%} of it")
+    found, floor = median(ours), median(bare)
+    print(f"transport, {CONCURRENT} at a time: {found}, at least {LEAST_PER_S:,} by the clock")
+    print(f"bare protocol: {floor}; the transport reaches {found.per_s / floor.per_s:.0%} of it")
     print(f"streams: {statistics.median(lines):,.0f} lines/s, one stream at a time")
-    return 0 if median >= LEAST_PER_S else 1
+    return 0 if found.per_s >= LEAST_PER_S else 1
 
 
 if __name__ == "__main__":

@@ -259,6 +259,24 @@ def test_a_reset_is_a_cut_with_its_cause(play: Play) -> None:
     play(scene)
 
 
+def test_an_end_is_told_although_the_request_is_still_being_written(play: Play) -> None:
+    async def stops_listening(peer: Peer) -> None:
+        await peer.reader.readuntil(b"\r\n\r\n")
+        peer.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        peer.writer.write_eof()
+        await asyncio.sleep(5)
+
+    async def scene() -> None:
+        async with serving(stops_listening) as server:
+            transport = Transport()
+            sending = transport.send(Endpoint(server.url()), b"x" * 50_000_000)
+            with pytest.raises(ConnectionCut, match="before it answered"):
+                await asyncio.wait_for(sending, 1)
+            await transport.aclose()
+
+    play(scene)
+
+
 @pytest.mark.parametrize("framing", ["length", "chunked", "until the end"])
 def test_a_body_past_the_callers_bound_is_too_large(framing: str, play: Play) -> None:
     head = {

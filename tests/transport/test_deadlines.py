@@ -144,6 +144,30 @@ def test_a_slow_reader_is_not_taken_for_a_silent_server(play: Play) -> None:
     play(scene)
 
 
+def test_silence_is_counted_from_when_the_reader_came_back(play: Play) -> None:
+    async def scene() -> None:
+        came_back = asyncio.Event()
+
+        async def waits_for_the_reader(peer: Peer) -> None:
+            await peer.request()
+            await peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100002\r\n\r\n" + b"x" * 100_000)
+            await came_back.wait()
+            await asyncio.sleep(0.1)
+            await peer.send(b"hi")
+            await peer.gone()
+
+        async with serving(waits_for_the_reader) as server:
+            transport = Transport()
+            with await transport.send(Endpoint(server.url()), limits=Limits(idle_s=0.3)) as response:
+                await eventually(lambda: response._buffered_bytes == 100_000)
+                await asyncio.sleep(0.5)
+                came_back.set()
+                assert len(await response.read()) == 100_002
+            await transport.aclose()
+
+    play(scene)
+
+
 def test_the_total_deadline_holds_for_a_reader_that_never_comes(play: Play) -> None:
     async def torrent(peer: Peer) -> None:
         await peer.request()

@@ -204,7 +204,9 @@ def test_idle_connections_close_after_a_while(play: Play) -> None:
         async with serving(answering(OK)) as server:
             transport = Transport(keep_alive_s=0.1)
             await ask(transport, server.url(), Limits(first_byte_s=50, total_s=100))
-            took_s = await eventually(lambda: not transport._pools[Endpoint(server.url()).origin]._all)
+            pool = transport._pools[Endpoint(server.url()).origin]
+            took_s = await eventually(lambda: not pool._all)
+            assert not pool._idle
             assert 0.05 < took_s < 0.4
             await eventually(lambda: server.peers[0].ended, 1)
             await transport.aclose()
