@@ -56,7 +56,7 @@ CASES = {
     "silence within": (half, Limits(first_byte_s=5, idle_s=0.1), IdleTimedOut, "silent for 0.1 s"),
     "an endless drip": (
         dripping,
-        Limits(first_byte_s=0.1, idle_s=0.1, total_s=0.3),
+        Limits(first_byte_s=0.4, idle_s=0.4, total_s=0.8),
         TotalTimedOut,
         "time was up",
     ),
@@ -80,7 +80,7 @@ def test_each_deadline_ends_the_call_on_time_with_its_own_error(name: str, play:
             with pytest.raises(expected, match=text):
                 await ask(transport, server.url(), limits)
             took_s = time.monotonic() - start
-            assert bound_s - 0.01 <= took_s < bound_s + 0.25
+            assert bound_s - 0.01 <= took_s < bound_s + 1
             await eventually(lambda: server.peers[0].ended, 1)
             await transport.aclose()
 
@@ -91,7 +91,7 @@ def test_a_drip_that_is_never_silent_outlives_the_idle_deadline(play: Play) -> N
     async def slow(peer: Peer) -> None:
         await peer.request()
         await peer.send(CHUNKED)
-        for _ in range(8):
+        for _ in range(16):
             await asyncio.sleep(0.05)
             await peer.send(b"1\r\nx\r\n")
         await peer.send(b"0\r\n\r\n")
@@ -99,8 +99,8 @@ def test_a_drip_that_is_never_silent_outlives_the_idle_deadline(play: Play) -> N
     async def scene() -> None:
         async with serving(slow) as server:
             transport = Transport()
-            with await transport.send(Endpoint(server.url()), limits=Limits(idle_s=0.2)) as response:
-                assert await response.read() == b"x" * 8
+            with await transport.send(Endpoint(server.url()), limits=Limits(idle_s=0.5)) as response:
+                assert await response.read() == b"x" * 16
             await transport.aclose()
 
     play(scene)
@@ -135,9 +135,9 @@ def test_a_slow_reader_is_not_taken_for_a_silent_server(play: Play) -> None:
     async def scene() -> None:
         async with serving(torrent) as server:
             transport = Transport()
-            with await transport.send(Endpoint(server.url()), limits=Limits(idle_s=0.1)) as response:
+            with await transport.send(Endpoint(server.url()), limits=Limits(idle_s=0.3)) as response:
                 first = await anext(response.chunks())
-                await asyncio.sleep(0.4)
+                await asyncio.sleep(0.7)
                 assert len(first) + len(await response.read()) == 20_000_000
             await transport.aclose()
 
@@ -158,9 +158,9 @@ def test_silence_is_counted_from_when_the_reader_came_back(play: Play) -> None:
 
         async with serving(waits_for_the_reader) as server:
             transport = Transport()
-            with await transport.send(Endpoint(server.url()), limits=Limits(idle_s=0.3)) as response:
+            with await transport.send(Endpoint(server.url()), limits=Limits(idle_s=0.5)) as response:
                 await eventually(lambda: response._buffered_bytes == 100_000)
-                await asyncio.sleep(0.5)
+                await asyncio.sleep(0.8)
                 came_back.set()
                 assert len(await response.read()) == 100_002
             await transport.aclose()
@@ -217,7 +217,7 @@ def test_a_short_deadline_after_a_long_one_is_kept_on_the_same_connection(play: 
             start = time.monotonic()
             with pytest.raises(FirstByteTimedOut):
                 await transport.send(endpoint, limits=Limits(first_byte_s=0.1))
-            assert time.monotonic() - start < 0.4
+            assert time.monotonic() - start < 1
             assert len(server.peers) == 1
             await transport.aclose()
 
@@ -282,7 +282,7 @@ def test_a_tls_handshake_that_never_comes_ends_at_the_connect_deadline(play: Pla
                 await transport.send(
                     Endpoint(f"https://127.0.0.1:{server.port}/"), limits=Limits(connect_s=0.2)
                 )
-            assert 0.15 < time.monotonic() - start < 0.6
+            assert 0.15 < time.monotonic() - start < 1.2
             await transport.aclose()
 
     play(scene)

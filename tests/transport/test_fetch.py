@@ -265,7 +265,7 @@ def test_time_is_bounded_over_all_hops(play: Play) -> None:
             start = time.monotonic()
             with pytest.raises(TotalTimedOut):
                 await fetcher(server.port, total_s=0.4).fetch(server.url())
-            assert 0.35 < time.monotonic() - start < 0.8
+            assert 0.35 < time.monotonic() - start < 1.4
 
     play(scene)
 

@@ -207,7 +207,7 @@ def test_idle_connections_close_after_a_while(play: Play) -> None:
             pool = transport._pools[Endpoint(server.url()).origin]
             took_s = await eventually(lambda: not pool._all)
             assert not pool._idle
-            assert 0.05 < took_s < 0.4
+            assert 0.05 < took_s < 1
             await eventually(lambda: server.peers[0].ended, 1)
             await transport.aclose()
 

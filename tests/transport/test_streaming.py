@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from conftest import Figure
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from transport.test_answers import Keeper, Wire, in_pieces
 from transport.wire_stage import OK, Peer, Play, Script, answering, closing, eventually, serving
@@ -66,6 +66,7 @@ def test_lines_are_lines_whatever_ends_them(play: Play) -> None:
     play(scene)
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.binary(max_size=20).map(lambda line: line.replace(b"\n", b"").replace(b"\r", b"")), max_size=12
