@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -50,7 +50,9 @@ class Gateway:
         clock: Clock,
         new_id: Callable[[], str],
         fanout: EventFanout,
+        close_transports: Callable[[], Awaitable[None]],
     ) -> None:
+        self._close_transports = close_transports
         self.routes = routes
         self.jobs = Jobs(durable, clock, fanout)
         self.dead_letters = DeadLetters(durable, self.jobs, clock, fanout)
@@ -250,6 +252,7 @@ class Gateway:
         for route in self.routes.known():
             for upstream in route.upstreams:
                 await upstream.provider.aclose()
+        await self._close_transports()
 
     # ---- Inside -----------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The composition root: the only place that names concrete providers and puts the parts together."""
+"""The composition root: the only place that names concrete providers and stores, and puts the parts together."""
 
 import logging
 import math
@@ -16,9 +16,7 @@ from headgate.core.budget import CAPACITY, RetryBudget
 from headgate.core.errors import SettingsError
 from headgate.core.health import Health
 from headgate.core.ports.clock import Chance, Clock
-from headgate.core.ports.provider import Provider
 from headgate.core.ports.store import Store
-from headgate.core.timeouts import Timeouts
 from headgate.dispatch.clock import SystemClock
 from headgate.dispatch.dispatcher import Dispatcher
 from headgate.dispatch.gate import Gate
@@ -30,13 +28,13 @@ from headgate.dispatch.upstream import Upstream
 from headgate.gateway import Gateway
 from headgate.observe.eventlog import EventLog
 from headgate.observe.fanout import EventFanout
-from headgate.providers.simulated import SimulatedProvider, options_for
 from headgate.runner.builtin import BUILT_IN
 from headgate.runner.durable import Durable
 from headgate.runner.tasks import Task, TaskTable
 from headgate.settings import ModelSettings, Settings, UpstreamSettings, load
 from headgate.settings.summary import summary
 from headgate.stores.sqlite import SqliteStore
+from headgate.wiring.providers import PROVIDERS, ProviderKind, Surroundings, Transports
 
 logger = logging.getLogger("headgate")
 SIMULATED: Final = "simulated"
@@ -45,45 +43,6 @@ DATABASE_FILE: Final = "headgate.db"
 
 SettingsSource = Settings | Mapping[str, Any] | str | Path | None
 """Built settings, a mapping shaped like headgate.yaml, a path to one, or None for ./headgate.yaml or defaults."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
-    """What a provider is given besides its own options."""
-
-    clock: Clock
-    chance: Chance
-    timeouts: Timeouts
-
-
-@dataclass(frozen=True, slots=True)
-class ProviderKind:
-    """How one kind of provider is built, and how its options are checked before anything starts."""
-
-    build: Callable[[str | None, Mapping[str, Any], Surroundings], Provider]
-    check: Callable[[str | None, Mapping[str, Any]], None]
-
-
-def _simulated(model: str | None, options: Mapping[str, Any], given: Surroundings) -> SimulatedProvider:
-    name = model or "simulated"
-    # A seed of its own makes one upstream repeatable whatever the others do.
-    chance = random.Random(options["seed"]).random if "seed" in options else given.chance
-    return SimulatedProvider(
-        options_for(name, options),
-        model=name,
-        clock=given.clock,
-        chance=chance,
-        connect_timeout_s=given.timeouts.connect_s,
-    )
-
-
-def _check_simulated(model: str | None, options: Mapping[str, Any]) -> None:
-    options_for(model or "simulated", options)
-
-
-PROVIDERS: Mapping[str, ProviderKind] = {
-    "simulated": ProviderKind(_simulated, _check_simulated),
-}
 
 
 def read_settings(
@@ -115,12 +74,19 @@ def build(
         EventFanout(),
         providers,
         new_id or random_id,
+        Transports(),
     )
     routes = builder.routes()
     requests = Requests(Dispatcher(routes, clock=builder.clock, chance=builder.chance, emit=builder.fanout))
     durable = builder.durable(JobCalls(requests, routes), store, tasks)
     return Gateway(
-        routes, requests, durable, clock=builder.clock, new_id=builder.new_id, fanout=builder.fanout
+        routes,
+        requests,
+        durable,
+        clock=builder.clock,
+        new_id=builder.new_id,
+        fanout=builder.fanout,
+        close_transports=builder.transports.aclose,
     )
 
 
@@ -174,6 +140,7 @@ class _Builder:
     fanout: EventFanout
     providers: Mapping[str, ProviderKind]
     new_id: Callable[[], str]
+    transports: Transports
 
     def durable(self, calls: JobCalls, store: Store | None, tasks: Iterable[Task[Any, Any]]) -> Durable:
         settings = self.settings
@@ -230,7 +197,9 @@ class _Builder:
     ) -> Upstream:
         provider_model = settings.model or member
         name = _unique("/".join(filter(None, (settings.provider, provider_model))), taken)
-        surroundings = Surroundings(clock=self.clock, chance=self.chance, timeouts=model.timeouts)
+        surroundings = Surroundings(
+            clock=self.clock, chance=self.chance, timeouts=model.timeouts, transports=self.transports
+        )
         gate = Gate(
             name,
             settings.gate,
