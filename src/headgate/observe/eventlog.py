@@ -8,6 +8,7 @@ for the write and nothing is fsynced. Only a crash of the machine can take more.
 import json
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +25,7 @@ _log = logging.getLogger("headgate")
 
 _ENCODER: Final = msgspec.json.Encoder()
 _LARGEST_BATCH: Final = 1000
+_GATHER_S: Final = 0.01
 _Item: TypeAlias = tuple[datetime, RetryScheduled | Responded] | threading.Event | None
 """A stamped event, a flush that waits for its turn, or the end."""
 
@@ -140,6 +142,9 @@ class EventLog:
         closing = False
         while not closing or self._queue.qsize():
             batch = [self._queue.get()]
+            if isinstance(batch[0], tuple):
+                # Woken for every line, this thread would take the interpreter from the calls as often.
+                time.sleep(_GATHER_S)
             # Nobody else takes from the queue, so what it counts is there.
             while len(batch) < _LARGEST_BATCH and self._queue.qsize():
                 batch.append(self._queue.get())
