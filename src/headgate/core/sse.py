@@ -4,6 +4,7 @@ Fed with the bytes as they come, split anywhere. Until the first content every e
 last few kilobytes are kept and nothing is read before the end.
 """
 
+import re
 from collections import deque
 from typing import Final, NamedTuple
 
@@ -19,6 +20,7 @@ MOST_EVENT_BYTES: Final = 16 * 1024 * 1024
 KEPT_BYTES: Final = 8 * 1024
 """How much of a stream's end is looked at. The event with the usage has less than 2 KiB."""
 _NULL: Final = msgspec.Raw(b"null")
+_FINISHED: Final = re.compile(rb'"finish_reason": *"')
 
 
 class Event(NamedTuple):
@@ -150,7 +152,7 @@ def _has_content(event: Event) -> bool:
 
 def _says_something(choice: _Choice) -> bool:
     said = (choice.text,) if choice.delta is None else msgspec.structs.astuple(choice.delta)
-    return any(bytes(value) not in EMPTY for value in said)
+    return any(value is not _NULL and bytes(value) not in EMPTY for value in said)
 
 
 class Tail:
@@ -187,10 +189,7 @@ class Tail:
     @property
     def finished(self) -> bool:
         """Whether the model said why it stopped. Some servers end there, without `[DONE]`."""
-        return any(
-            value[:1] == b'"'
-            for value in (part.lstrip(b": ") for part in self._text().split(b'"finish_reason"')[1:])
-        )
+        return _FINISHED.search(self._text()) is not None
 
     @property
     def usage(self) -> Usage | None:

@@ -95,7 +95,7 @@ def error_inside(body: bytes) -> ErrorBody | None:
         return None
 
 
-def error_of(value: object) -> ErrorBody | None:
+def error_of(value: Any) -> ErrorBody | None:
     """The error that a JSON value is, by its shape."""
     match value:
         case [first]:  # Gemini's compatible routes wrap theirs in a list.

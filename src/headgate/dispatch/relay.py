@@ -13,7 +13,7 @@ from headgate.core.errors import ProviderFailure
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.messages import Request, Usage
 from headgate.core.ports.provider import Provider, WireProvider
-from headgate.core.sse import FirstContent, Tail
+from headgate.core.sse import DONE, FirstContent, Tail
 from headgate.core.wire import Endpoint, WireAnswer, WireRequest, estimate_wire_usage
 from headgate.dispatch.call import Call
 from headgate.dispatch.requests import Requests
@@ -152,6 +152,8 @@ class OpenRelay:
             if not scope.expired():
                 raise
             raise timed_out(f"no content within first_token_s ({self._first_token_s:g} s)") from None
+        if not any(DONE in piece for piece in seen):
+            raise _cut_short()
         return []
 
     def flaw(self, result: Opened[bytes]) -> str | None:
@@ -179,7 +181,10 @@ class RelayStream(AnswerStream[bytes]):
         try:
             return await next_chunk(pieces, patience_s)
         except StopAsyncIteration:
-            if not self._tail.done:
+            if self._tail.failure is not None:
+                # Some servers tell of an error and then end as if all were well.
+                raise ProviderFailure(self._tail.failure) from None
+            if not (self._tail.done or self._tail.finished):
                 raise _cut_short() from None
             self._usage = self._tail.usage
             raise
@@ -195,5 +200,5 @@ class RelayStream(AnswerStream[bytes]):
 
 
 def _cut_short() -> ProviderFailure:
-    message = "it ended without [DONE]"
+    message = "the stream ended without its end: neither [DONE] nor a finish reason came"
     return ProviderFailure(Failure(kind=FailureKind.TRANSIENT, message=message, code="stream_cut"))

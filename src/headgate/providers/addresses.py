@@ -8,9 +8,11 @@ import urllib.parse
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from headgate.core.errors import SettingsError
 from headgate.core.problems import Review
 from headgate.core.spelling import did_you_mean
 from headgate.transport import Endpoint, TransportError
+from headgate.transport.connecting import tls_context
 from headgate.transport.endpoint import render_headers, split_url
 
 _SPACE_OR_CONTROL: Final = re.compile(r"[\s\x00-\x1f\x7f]")
@@ -65,8 +67,15 @@ def check_query(review: Review, value: object) -> None:
 
 
 def check_ca_file(review: Review, value: object) -> None:
-    if value is not None and (not isinstance(value, str) or not value):
+    if value is None:
+        return
+    if not isinstance(value, str) or not value:
         review.add("ca_file", "must be the path of a PEM file")
+        return
+    try:
+        tls_context(value)
+    except SettingsError as error:
+        review.add("ca_file", str(error).removeprefix("ca_file "))
 
 
 def raw_headers(headers: Any) -> list[tuple[bytes, bytes]]:

@@ -33,6 +33,8 @@ class Told(NamedTuple):
 
     message: str
     codes: tuple[str, ...] = ()
+    status: int | None = None
+    """Stands in for the status that an error inside an answer does not have."""
 
 
 class Exchange:
@@ -43,7 +45,7 @@ class Exchange:
         transport: Transport,
         endpoint: Endpoint,
         *,
-        read_error: Callable[[Any], Told | None],
+        read_error: Callable[[Any, int | None], Told | None],
         hint: Callable[[Failure], str],
         secrets: Iterable[str] = (),
     ) -> None:
@@ -51,8 +53,7 @@ class Exchange:
         self._endpoint = endpoint
         self._read_error = read_error
         self._hint = hint
-        # Short values ("1", "true") are no secrets, and striking them would garble the text.
-        self._secrets = tuple(secret for secret in secrets if len(secret) >= _SHORTEST_SECRET_CHARS)
+        self._secrets = _struck(secrets)
 
     @asynccontextmanager
     async def post(
@@ -74,15 +75,12 @@ class Exchange:
         except (msgspec.DecodeError, RecursionError):
             raise self.error_inside(data) or self.bad_envelope("what is no answer of its format") from None
 
-    def error_inside(
-        self, data: bytes, *, status: Callable[[Told], int | None] | None = None
-    ) -> Exception | None:
+    def error_inside(self, data: bytes) -> ProviderFailure | None:
         """The failure that a body or an event tells of although its status was 200."""
         told = self._told(data)
         if told is None:
             return None
-        where = f"{self._host} reported an error inside its answer"
-        return self._failure(told, where, status=status(told) if status else None)
+        return self._failure(told, f"{self._host} reported an error inside its answer", status=told.status)
 
     def bad_envelope(self, came: str) -> ProviderFailure:
         return self._transient(f"{self._host} sent {came}", "bad_envelope")
@@ -96,19 +94,18 @@ class Exchange:
 
     async def _refusal(self, response: Response) -> ProviderFailure:
         body = await _beginning(response)
-        told = self._told(body)
-        failure = self._failure(
+        told = self._told(body, response.status)
+        return self._failure(
             told or Told(_plain_text(response, body)),
             f"{response.status} from {self._host}",
             status=response.status,
             headers=response.headers,
             wrong_url=response.status < 400 or (told is None and response.status in _STATUS_OF_A_WRONG_URL),
         )
-        return failure
 
-    def _told(self, data: bytes) -> Told | None:
+    def _told(self, data: bytes, status: int | None = None) -> Told | None:
         try:
-            return self._read_error(msgspec.json.decode(data))
+            return self._read_error(msgspec.json.decode(data), status)
         except (msgspec.DecodeError, RecursionError):
             return None
 
@@ -169,6 +166,13 @@ def _encode(body: Mapping[str, Any]) -> bytes:
                 code="not_json",
             )
         ) from None
+
+
+def _struck(secrets: Iterable[str]) -> list[str]:
+    """Values and their words, longest first: of `Bearer <key>` a provider quotes the key alone."""
+    words = {word for secret in secrets for word in (secret, *secret.split())}
+    # Short ones ("1", "Bearer") are no secrets, and striking them would garble the text.
+    return sorted((word for word in words if len(word) >= _SHORTEST_SECRET_CHARS), key=len, reverse=True)
 
 
 async def _beginning(response: Response) -> bytes:

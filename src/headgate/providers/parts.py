@@ -75,13 +75,13 @@ def tool_calls_of(message: Message, where: str) -> Iterator[ToolCall]:
     if message.get("function_call"):
         raise refused(f"{where}.function_call", "is the old form; write tool_calls")
     calls = message.get("tool_calls") or ()
-    if isinstance(calls, str | bytes | Mapping) or not isinstance(calls, Sequence):
+    if not isinstance(calls, Sequence):
         raise refused(f"{where}.tool_calls", "must be a list")
     for index, call in enumerate(calls):
         yield _tool_call(call, f"{where}.tool_calls[{index}]")
 
 
-def functions_of(tool: Mapping[str, Any], where: str) -> Function | None:
+def function_of(tool: Mapping[str, Any], where: str) -> Function | None:
     """A function among the tools; None for a tool of another type."""
     if tool.get("type", "function") != "function" or "function" not in tool:
         return None
@@ -94,7 +94,7 @@ def functions_of(tool: Mapping[str, Any], where: str) -> Function | None:
 
 def tools_of(params: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     tools = params.get("tools") or ()
-    if isinstance(tools, str | Mapping) or not all(isinstance(tool, Mapping) for tool in tools):
+    if not isinstance(tools, Sequence) or not all(isinstance(tool, Mapping) for tool in tools):
         raise refused("tools", "must be a list of objects")
     return tuple(tools)
 

@@ -1,0 +1,1 @@
+"""The HTTP edge: parse, call, format. Errors become answers in one place."""

@@ -16,6 +16,7 @@ from headgate.core.ports.store import StoreHealth
 from headgate.gateway import Gateway
 from headgate.server.access import Access
 from headgate.server.errors import Failed, read_error
+from headgate.server.openapi import document
 
 logger = logging.getLogger("headgate")
 _CODES: Final = {404: "not_found", 405: "method_not_allowed"}
@@ -32,12 +33,14 @@ class Rest:
         draining: Callable[[], bool],
         metrics: Callable[[], bytes],
         started_at: float,
+        version: str,
     ) -> None:
         self._gateway = gateway
         self._access = access
         self._draining = draining
         self._metrics = metrics
         self._started_at = started_at
+        self._document = msgspec.json.encode(document(version))
 
     def app(self) -> Starlette:
         return Starlette(
@@ -48,6 +51,7 @@ class Rest:
                 Route("/metrics", self._tell_metrics),
                 *(Route(path, self._live) for path in ("/health", "/health/live", "/api/v1/health")),
                 Route("/health/ready", self._ready),
+                Route("/openapi.json", self._openapi),
             ],
             exception_handlers={HTTPException: _http_error, HeadgateError: _error, Exception: _error},
         )
@@ -85,6 +89,9 @@ class Rest:
             "database": "ok" if store.health is StoreHealth.OK else "down",
         }
         return _json(told, status=503 if draining else 200)
+
+    async def _openapi(self, request: Request) -> Response:  # noqa: ARG002 - as above
+        return Response(self._document, media_type="application/json")
 
     def _shown(self, name: str) -> dict[str, Any]:
         return {"id": name, "object": "model", "created": int(self._started_at), "owned_by": "headgate"}

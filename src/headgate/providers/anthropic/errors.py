@@ -10,7 +10,7 @@ from headgate.providers.exchange import Told
 _STATUS_INSIDE_STREAM: Final[Mapping[str, int]] = {"invalid_request_error": 400, "request_too_large": 413}
 
 
-def read_error(body: Any) -> Told | None:
+def read_error(body: Any, status: int | None) -> Told | None:  # noqa: ARG001 - its codes say more
     """`{"type": "error", "error": {"type", "message", "details": {"error_code"}}}`, else None."""
     error = body.get("error") if isinstance(body, Mapping) else None
     if not isinstance(error, Mapping) or not isinstance(error.get("type"), str):
@@ -18,11 +18,8 @@ def read_error(body: Any) -> Told | None:
     details = error.get("details")
     finer = details.get("error_code") if isinstance(details, Mapping) else None
     codes = [code for code in (finer, error["type"]) if isinstance(code, str)]
-    return Told(str(error.get("message") or ""), tuple(codes))
-
-
-def status_inside_stream(told: Told) -> int | None:
-    return next((_STATUS_INSIDE_STREAM[code] for code in told.codes if code in _STATUS_INSIDE_STREAM), None)
+    stand_in = next((_STATUS_INSIDE_STREAM[code] for code in codes if code in _STATUS_INSIDE_STREAM), None)
+    return Told(str(error.get("message") or ""), tuple(codes), stand_in)
 
 
 def hint_for(model: str) -> Callable[[Failure], str]:

@@ -1,7 +1,6 @@
 """Anthropic behind the provider seam: one call, one `POST /v1/messages`. Translation is next door."""
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing
 from typing import Final
 
 from headgate.core.embeddings import EmbeddingRequest, Embeddings
@@ -10,10 +9,10 @@ from headgate.core.ports.provider import ItemAnswer, no_embeddings
 from headgate.core.timeouts import Timeouts
 from headgate.providers.addresses import endpoint_of, with_headers
 from headgate.providers.anthropic.answers import Whole, to_answer
-from headgate.providers.anthropic.errors import hint_for, read_error, status_inside_stream
+from headgate.providers.anthropic.errors import hint_for, read_error
 from headgate.providers.anthropic.options import AnthropicOptions
 from headgate.providers.anthropic.requests import to_body
-from headgate.providers.anthropic.streams import Event, StreamReader, events_of
+from headgate.providers.anthropic.streams import Event, EventLines, StreamReader
 from headgate.providers.exchange import Exchange, rest_of, stream_limits, whole_limits
 from headgate.providers.params import refused
 from headgate.transport import Transport
@@ -53,15 +52,13 @@ class AnthropicProvider:
 
     async def stream(self, request: Request) -> AsyncIterator[Chunk]:
         body = to_body(request, model=self.model, max_tokens=self._options.max_tokens, stream=True)
-        reader = StreamReader()
-        async with (
-            self._exchange.post(body, self._stream_limits, "text/event-stream") as response,
-            aclosing(response.lines()) as lines,
-        ):
-            async for data in events_of(lines):
-                chunk = reader.read(self._event(data))
-                if chunk is not None:
-                    yield chunk
+        events, reader = EventLines(), StreamReader()
+        async with self._exchange.post(body, self._stream_limits, "text/event-stream") as response:
+            lines = response.lines()
+            async for line in lines:
+                data = events.feed(line)
+                if data is not None:
+                    yield reader.read(self._event(data))
                 if reader.ended:
                     await rest_of(lines)
                     return
@@ -72,7 +69,7 @@ class AnthropicProvider:
             raise refused("requests", f"are {len(requests)}; anthropic takes one per call")
         return [ItemAnswer(request.id, await self.complete(request)) for request in requests]
 
-    async def embed(self, request: EmbeddingRequest) -> Embeddings:
+    async def embed(self, request: EmbeddingRequest) -> Embeddings:  # noqa: ARG002 - the seam's signature
         raise no_embeddings()
 
     async def aclose(self) -> None:
@@ -81,6 +78,7 @@ class AnthropicProvider:
     def _event(self, data: bytes) -> Event:
         event = self._exchange.decode(data, Event)
         if event.type == "error":
-            error = self._exchange.error_inside(data, status=status_inside_stream)
-            raise error or self._exchange.bad_envelope("an error event without an error")
+            raise self._exchange.error_inside(data) or self._exchange.bad_envelope(
+                "an error event without an error"
+            )
         return event

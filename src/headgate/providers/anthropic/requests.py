@@ -10,7 +10,7 @@ from typing import Any, Final
 from headgate.core.messages import Request
 from headgate.providers.anthropic.conversation import to_conversation
 from headgate.providers.params import HARMLESS, UNTRANSLATED, Neutral, refused, sift
-from headgate.providers.parts import functions_of, tools_of
+from headgate.providers.parts import function_of, tools_of
 
 Body = dict[str, Any]
 
@@ -79,7 +79,7 @@ def _tools(params: Body) -> Body:
 
 
 def _tool(tool: Mapping[str, Any], where: str) -> Body:
-    function = functions_of(tool, where)
+    function = function_of(tool, where)
     if function is None:
         if "custom" in tool:
             raise refused(where, "is a custom tool of OpenAI's; anthropic takes functions and its own tools")

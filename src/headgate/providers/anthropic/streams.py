@@ -1,12 +1,14 @@
-"""Anthropic's server-sent events as `Chunk`s. Pure: bytes of events in, chunks out; the provider does the reading."""
+"""Anthropic's server-sent events as `Chunk`s. Pure: lines in, chunks out; the provider does the reading."""
 
-from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from headgate.core.messages import Chunk
 from headgate.providers.anthropic.answers import Block, StopDetails, TokenCounts, finish_reason_of, refusal_of
+
+_ALIVE: Final = Chunk()
+"""For events that are no content: whoever waits for the next piece sees that somebody is at work."""
 
 
 class Delta(msgspec.Struct, frozen=True):
@@ -34,15 +36,21 @@ class Event(msgspec.Struct, frozen=True):
     usage: TokenCounts | None = None
 
 
-async def events_of(lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The data of each event. One whose empty line never came is incomplete and not given."""
-    data: list[bytes] = []
-    async for line in lines:
+class EventLines:
+    """Gathers lines into events. One whose empty line never comes is incomplete and never given."""
+
+    def __init__(self) -> None:
+        self._data: list[bytes] = []
+
+    def feed(self, line: bytes) -> bytes | None:
+        """The data of the event that this line ends."""
         if line.startswith(b"data:"):
-            data.append(line[5:].removeprefix(b" "))
-        elif not line and data:
-            yield b"\n".join(data)
-            data = []
+            self._data.append(line[5:].removeprefix(b" "))
+        if line or not self._data:
+            return None
+        data = b"\n".join(self._data)
+        self._data = []
+        return data
 
 
 class StreamReader:
@@ -58,7 +66,7 @@ class StreamReader:
         self._silent_tools: set[int] = set()
         """Tools whose input has not begun: one without arguments may never say `{}`."""
 
-    def read(self, event: Event) -> Chunk | None:
+    def read(self, event: Event) -> Chunk:
         match event.type:
             case "message_start" if event.message is not None:
                 self._count(event.message.usage)
@@ -73,13 +81,13 @@ class StreamReader:
             case "message_stop":
                 self.ended = True
                 return self._last()
-        return None  # `ping`, and kinds of events that are yet to be invented.
+        return _ALIVE  # `ping`, and kinds of events that are yet to be invented.
 
-    def _block_started(self, index: int, block: Block) -> Chunk | None:
+    def _block_started(self, index: int, block: Block) -> Chunk:
         if block.type == "text":
-            return Chunk(text=block.text) if block.text else None
+            return Chunk(text=block.text)
         if block.type != "tool_use":
-            return None
+            return _ALIVE
         self._tools[index] = len(self._tools)
         arguments = bytes(block.input).decode()
         whole = arguments.strip("{} \r\n\t") != ""
@@ -88,17 +96,17 @@ class StreamReader:
         function = {"name": block.name, "arguments": arguments if whole else ""}
         return self._tool(index, {"id": block.id, "type": "function", "function": function})
 
-    def _block_grew(self, index: int, delta: Delta) -> Chunk | None:
+    def _block_grew(self, index: int, delta: Delta) -> Chunk:
         if delta.type == "text_delta" and delta.text:
             return Chunk(text=delta.text)
         if delta.type == "input_json_delta" and delta.partial_json and index in self._tools:
             self._silent_tools.discard(index)
             return self._tool(index, {"function": {"arguments": delta.partial_json}})
-        return None  # Thinking, signatures, citations, and the input of Anthropic's own tools.
+        return _ALIVE  # Thinking, signatures, citations, and the input of Anthropic's own tools.
 
-    def _block_ended(self, index: int) -> Chunk | None:
+    def _block_ended(self, index: int) -> Chunk:
         if index not in self._silent_tools:
-            return None
+            return _ALIVE
         self._silent_tools.discard(index)
         return self._tool(index, {"function": {"arguments": "{}"}})
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from headgate.core.messages import Answer, Usage
-from headgate.providers.bedrock.faults import decoded, malformed
+from headgate.providers.bedrock.errors import decoded, malformed
 from headgate.providers.bedrock.shapes import Block, Converse, TokenUsage, ToolUse
 
 _FINISH: Final[Mapping[str, str]] = {

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate.core.embeddings import Vector
-from headgate.providers.bedrock.faults import bad_envelope, decoded, rejected
+from headgate.providers.bedrock.errors import bad_envelope, decoded
 from headgate.providers.bedrock.requests import encoded
 from headgate.providers.bedrock.shapes import CohereEmbeddings, CohereVectors, TitanEmbedding
+from headgate.providers.params import refused
 
 # How vectors are written is between us and the caller; the rest tells Bedrock nothing.
 _HARMLESS: Final = frozenset({"encoding_format", "user"})
@@ -61,10 +62,10 @@ def _cohere_body(model: str, texts: Sequence[str], params: Mapping[str, Any]) ->
     dimensions = fields.pop("dimensions", None)
     if dimensions is not None:
         if "embed-v4" not in model:
-            raise rejected("dimensions", f"cannot be chosen with {model}; leave it out")
+            raise refused("dimensions", f"cannot be chosen with {model}; leave it out")
         fields["output_dimension"] = dimensions
     if "embedding_types" in fields:
-        raise rejected("embedding_types", "cannot be chosen: vectors are passed on as floats")
+        raise refused("embedding_types", "cannot be chosen: vectors are passed on as floats")
     # Cohere asks for it, OpenAI's format has no word for it: what is stored is embedded more often than what is sought.
     return {"texts": list(texts), "input_type": "search_document", **fields}
 

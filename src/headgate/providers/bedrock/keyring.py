@@ -13,8 +13,9 @@ import msgspec
 from headgate.core.errors import ProviderFailure
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.foreign import classify
-from headgate.providers.bedrock.faults import misconfigured
+from headgate.providers.bedrock.errors import misconfigured
 from headgate.providers.bedrock.options import MISSING_EXTRA, BedrockOptions
+from headgate.transport.errors import TransportClosed
 
 if TYPE_CHECKING:
     from headgate.providers.bedrock.aws import FoundCredentials, Keys
@@ -67,7 +68,13 @@ class KeyRing:
             self._next_renewal_at = asyncio.get_running_loop().time() + _PAUSE_AFTER_FAILURE_S
 
     async def _obtain(self) -> "Keys":
-        return await asyncio.to_thread(self._look)
+        try:
+            return await asyncio.to_thread(self._look)
+        except asyncio.CancelledError:
+            # By `aclose` alone. Those who wait here are not cancelled themselves and must not look as if they were.
+            raise TransportClosed(
+                "the look-up of AWS credentials was given up: this process is going away"
+            ) from None
 
     def _look(self) -> "Keys":
         try:

@@ -1,22 +1,27 @@
 """What an upstream on Bedrock can be told, as one checked record. Knows names and shapes; asks AWS nothing."""
 
 import importlib.util
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from headgate.core.problems import Review
-from headgate.core.spelling import unknown_key
-from headgate.transport.endpoint import render_headers, split_url
-from headgate.transport.errors import HeaderRefused, UrlRefused
+from headgate.providers.addresses import (
+    check_base_url,
+    check_ca_file,
+    check_headers,
+    check_names,
+    check_secret,
+)
 
 MISSING_EXTRA: Final = "bedrock needs its extra: pip install 'headgate[bedrock]'"
 _REGION: Final = re.compile(r"[a-z]{2,}(-[a-z]+)+-\d{1,2}")
 _REGION_NAMES: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_KEYS: Final = ("access_key_id", "secret_access_key", "session_token")
 _SIGNED_BY_US: Final = frozenset(
     {
         "accept",
@@ -30,7 +35,7 @@ _SIGNED_BY_US: Final = frozenset(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BedrockOptions:
     """Without keys or a profile, credentials come from where AWS's own tools look for them."""
 
@@ -53,26 +58,23 @@ class BedrockOptions:
     def __post_init__(self) -> None:
         review = Review()
         _check_region(review, self.region)
-        for name in ("profile", "base_url", "ca_file"):
-            _check_text(review, name, getattr(self, name))
+        _check_profile(review, self.profile)
         self._check_keys(review)
-        self._check_base_url(review)
-        if isinstance(self.ca_file, str) and self.ca_file and not Path(self.ca_file).is_file():
-            review.add("ca_file", f"there is no file {self.ca_file!r}")
+        if self.base_url is not None:
+            check_base_url(review, self.base_url)
+        check_ca_file(review, self.ca_file)
         _check_headers(review, self.headers)
         _check_fields(review, self.additional_fields)
         review.refuse()
 
     @property
     def url(self) -> str:
-        """The endpoint, without a slash at its end."""
-        return (self.base_url or f"https://bedrock-runtime.{self.region}.amazonaws.com").rstrip("/")
+        return self.base_url or f"https://bedrock-runtime.{self.region}.amazonaws.com"
 
     def _check_keys(self, review: Review) -> None:
-        names = ("access_key_id", "secret_access_key", "session_token")
-        for name in names:
-            _check_text(review, name, getattr(self, name), secret=True)
-        key, secret, token = (getattr(self, name) for name in names)
+        for name in _KEYS:
+            check_secret(review, name, getattr(self, name))
+        key, secret, token = (getattr(self, name) for name in _KEYS)
         if (key is None) != (secret is None):
             missing = "access_key_id" if key is None else "secret_access_key"
             review.add(missing, "is missing; a key id and its secret belong together")
@@ -80,17 +82,6 @@ class BedrockOptions:
             review.add("session_token", "needs access_key_id and secret_access_key")
         if key is not None and self.profile is not None:
             review.add("profile", "cannot be used together with access_key_id; leave one of them out")
-
-    def _check_base_url(self, review: Review) -> None:
-        if not isinstance(self.base_url, str) or not self.base_url:
-            return
-        try:
-            _, target = split_url(self.base_url)
-        except UrlRefused as error:
-            review.add("base_url", str(error))
-            return
-        if "?" in target or "#" in self.base_url:
-            review.add("base_url", "must end before any '?' or '#'")
 
 
 def _check_region(review: Review, region: object) -> None:
@@ -100,32 +91,17 @@ def _check_region(review: Review, region: object) -> None:
         review.add("region", f"must be the name of a region, such as us-east-1, not {region!r}")
 
 
-def _check_text(review: Review, name: str, value: object, *, secret: bool = False) -> None:
-    if value is None:
-        return
-    if not isinstance(value, str):
-        review.add(name, "must be text" if secret else f"must be text, not {value!r}")
-    elif not value.strip():
-        review.add(name, "is empty; give a value or leave it out")
-    elif secret and (value != value.strip() or not value.isascii() or not value.isprintable()):
-        review.add(name, "holds a space, a line break or another odd character at its end or inside")
+def _check_profile(review: Review, profile: object) -> None:
+    if profile is not None and (not isinstance(profile, str) or not profile.strip()):
+        review.add("profile", "must be the name of a profile, or left out")
 
 
 def _check_headers(review: Review, headers: object) -> None:
-    if not isinstance(headers, Mapping):
-        review.add("headers", "must map header names to texts")
-        return
-    for name, value in headers.items():
-        path = f"headers.{name}"
-        if not isinstance(name, str) or not isinstance(value, str) or not (name + value).isascii():
-            review.add(path, "must be plain ASCII text")
-        elif name.lower() in _SIGNED_BY_US:
-            review.add(path, "is written by the provider itself; leave it out")
-        else:
-            try:
-                render_headers([(name.encode(), value.encode())])
-            except HeaderRefused as error:
-                review.add(path, str(error))
+    check_headers(review, headers)
+    if isinstance(headers, Mapping):
+        for name in headers:
+            if str(name).lower() in _SIGNED_BY_US:
+                review.add(f"headers.{name}", "is written by the provider itself; leave it out")
 
 
 def _check_fields(review: Review, given: object) -> None:
@@ -134,22 +110,20 @@ def _check_fields(review: Review, given: object) -> None:
         return
     try:
         msgspec.json.encode(dict(given))
-    except (TypeError, RecursionError):
+    except (TypeError, ValueError, RecursionError):
         review.add("additional_fields", "must hold nothing but JSON values")
 
 
-_OPTIONS: Final = frozenset(option.name for option in fields(BedrockOptions))
+def read_options(given: Mapping[str, Any], *, env: Mapping[str, str] = os.environ) -> BedrockOptions:
+    """The record out of an upstream's options; the region may come from the environment.
 
-
-def options_for(given: Mapping[str, Any], *, env: Mapping[str, str]) -> BedrockOptions:
-    """The options of one upstream. The region may come from the environment; all mistakes are told together."""
-    review = Review()
+    Every mistake is in the one error raised.
+    """
+    check_names("bedrock", given, [option.name for option in fields(BedrockOptions)])
     # Looked for, not imported: that takes half a second.
     if importlib.util.find_spec("botocore") is None:
+        review = Review()
         review.add("provider", MISSING_EXTRA)
-    for name in given:
-        if name not in _OPTIONS:
-            review.add(str(name), unknown_key(str(name), _OPTIONS))
-    review.refuse()
+        review.refuse()
     region = next((env[name] for name in _REGION_NAMES if env.get(name)), "")
     return BedrockOptions(**{"region": region, **given})

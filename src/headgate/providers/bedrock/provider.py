@@ -3,6 +3,7 @@
 import asyncio
 import urllib.parse
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -13,17 +14,18 @@ from headgate.core.ports.provider import ItemAnswer, no_embeddings
 from headgate.core.timeouts import Timeouts
 from headgate.providers.bedrock.answers import read_answer
 from headgate.providers.bedrock.embeddings import embedding_body, embedding_format, read_embeddings
-from headgate.providers.bedrock.faults import STALE_KEY_CODES, bad_envelope, error_answer
+from headgate.providers.bedrock.errors import STALE_KEY_CODES, bad_envelope, error_answer
 from headgate.providers.bedrock.keyring import KeyRing
 from headgate.providers.bedrock.options import BedrockOptions
-from headgate.providers.bedrock.requests import converse_body
+from headgate.providers.bedrock.requests import encoded, to_body
 from headgate.providers.bedrock.streams import EventReader
+from headgate.providers.exchange import ERROR_BODY_BYTES, ERROR_BODY_S, rest_of, stream_limits, whole_limits
+from headgate.providers.params import refused
 from headgate.transport import Endpoint, Limits, Response, Transport, TransportError
 
 if TYPE_CHECKING:
     from headgate.providers.bedrock.aws import Keys, Signed
 
-_MOST_ERROR_BYTES: Final = 64 * 1024
 # Hashing a mebibyte takes a millisecond or more; bodies with images are far larger.
 _LARGE_BODY_BYTES: Final = 1024 * 1024
 _JSON: Final = "application/json"
@@ -43,39 +45,42 @@ class BedrockProvider:
         self._transport = transport
         self._ring = KeyRing(options)
         self._embedding_format = embedding_format(model)
-        place = f"{options.url}/model/{urllib.parse.quote(model, safe='-._~')}"
+        place = f"{options.url.rstrip('/')}/model/{urllib.parse.quote(model, safe='-._~')}"
         self._converse = Endpoint(f"{place}/converse")
         self._converse_stream = Endpoint(f"{place}/converse-stream")
         self._invoke = Endpoint(f"{place}/invoke")
-        self._host = self._converse.origin.authority
-        self._whole = Limits(connect_s=timeouts.connect_s, first_byte_s=None, idle_s=None, total_s=None)
-        self._streamed = Limits(
-            connect_s=timeouts.connect_s,
-            first_byte_s=timeouts.stream_first_token_s,
-            idle_s=timeouts.idle_s,
-            total_s=None,
-        )
+        self._host = str(self._converse.origin)
+        self._whole_limits = whole_limits(timeouts)
+        self._stream_limits = stream_limits(timeouts)
 
     async def complete(self, request: Request) -> Answer:
-        body = converse_body(request, self._options.additional_fields)
+        body = encoded(to_body(request, self._options.additional_fields))
         answer, _ = await self._whole_answer(self._converse, body)
         return read_answer(answer, self._host)
 
     async def stream(self, request: Request) -> AsyncIterator[Chunk]:
-        body = converse_body(request, self._options.additional_fields)
+        body = encoded(to_body(request, self._options.additional_fields))
         reader = EventReader(self._host)
-        with await self._ask(self._converse_stream, body, self._streamed, accept=_EVENT_STREAM) as response:
+        with await self._ask(
+            self._converse_stream, body, self._stream_limits, accept=_EVENT_STREAM
+        ) as response:
             from headgate.providers.bedrock.aws import Frames  # noqa: PLC0415 - loaded by `_ask`, in a thread
 
             frames = Frames(self._host)
-            async for data in response.chunks():
+            pieces = response.chunks()
+            async for data in pieces:
                 for frame in frames.feed(data):
                     chunk = reader.read(frame)
                     if chunk is not None:
                         yield chunk
+                if reader.ended:
+                    await rest_of(pieces)
+                    return
             reader.end()
 
     async def complete_many(self, requests: Sequence[Request]) -> Sequence[ItemAnswer]:
+        if len(requests) != 1:
+            raise refused("requests", f"are {len(requests)}; bedrock takes one per call")
         return [ItemAnswer(request.id, await self.complete(request)) for request in requests]
 
     async def embed(self, request: EmbeddingRequest) -> Embeddings:
@@ -101,7 +106,7 @@ class BedrockProvider:
         await self._ring.aclose()
 
     async def _whole_answer(self, endpoint: Endpoint, body: bytes) -> tuple[bytes, Mapping[str, str]]:
-        with await self._ask(endpoint, body, self._whole, accept=_JSON) as response:
+        with await self._ask(endpoint, body, self._whole_limits, accept=_JSON) as response:
             return await response.read(), response.headers
 
     async def _ask(self, endpoint: Endpoint, body: bytes, limits: Limits, *, accept: str) -> Response:
@@ -134,9 +139,10 @@ class BedrockProvider:
         raise bad_envelope(self._host, f"with {given[:80]!r} in place of {expected}; check base_url")
 
     async def _error(self, response: Response, signed: "Signed") -> ProviderFailure:
-        try:
-            body = await response.read(_MOST_ERROR_BYTES)
-        except TransportError:
-            body = b""  # The status alone says enough.
+        body = b""  # When it does not come, the status alone says enough.
+        with suppress(TransportError, TimeoutError):
+            async with asyncio.timeout(ERROR_BODY_S):
+                body = await response.read(ERROR_BODY_BYTES)
+        secrets = (*signed.secrets, *self._options.headers.values())
         headers = response.headers
-        return error_answer(response.status, headers, body, host=self._host, secrets=signed.secrets)
+        return error_answer(response.status, headers, body, host=self._host, secrets=secrets)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.core.messages import Chunk
 from headgate.providers.bedrock.answers import finish_reason, read_usage
-from headgate.providers.bedrock.faults import decoded, error_event, stream_cut
+from headgate.providers.bedrock.errors import decoded, error_event, stream_cut
 from headgate.providers.bedrock.shapes import (
     ContentBlockDelta,
     ContentBlockStart,
@@ -25,6 +25,7 @@ class EventReader:
         self._calls: dict[int, int] = {}
         self._without_input: set[int] = set()
         self._stopped = False
+        self._counted = False
 
     def read(self, frame: "Frame") -> Chunk | None:
         """The chunk an event makes, if any: beginnings, ends, reasoning and events nobody knows yet make none."""
@@ -36,6 +37,11 @@ class EventReader:
                 text = str(headers.get(":error-message") or "")
                 raise error_event(str(headers.get(":error-code")), text, frame.payload, host=self._host)
         return self._event(headers.get(":event-type"), frame.payload)
+
+    @property
+    def ended(self) -> bool:
+        """The last event was there; whatever comes now is of no interest."""
+        return self._stopped and self._counted
 
     def end(self) -> None:
         """The connection ended. `messageStop` is what makes an answer whole."""
@@ -55,6 +61,7 @@ class EventReader:
                 reason = decoded(payload, MessageStop, self._host).stop_reason
                 return Chunk(finish_reason=finish_reason(reason, self._host))
             case "metadata":
+                self._counted = True
                 usage = read_usage(decoded(payload, Metadata, self._host).usage)
                 return Chunk(usage=usage) if usage else None
         return None

@@ -1,0 +1,1 @@
+"""The routes that models are asked through."""

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from headgate.core.errors import Draining
 from headgate.core.wire import Endpoint, WireReply, WireRequest
 from headgate.dispatch.relaying import Relaying, Stream
 from headgate.server.access import Access, Caller
@@ -33,6 +34,7 @@ class Inference:
         new_id: Callable[[], str],
         mismatch_status: int,
         submit: Submit,
+        draining: Callable[[], bool],
     ) -> None:
         self._relaying = relaying
         self._access = access
@@ -40,12 +42,15 @@ class Inference:
         self._new_id = new_id
         self._mismatch_status = mismatch_status
         self._submit = submit
+        self._draining = draining
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started_at = self._now()
         request_id = f"req_{self._new_id()}"
         caller: Caller | None = None
         try:
+            if self._draining():
+                raise Draining("this process is shutting down; ask another, or again in a moment", retry_after_s=1.0)
             caller = self._access.admit(scope["headers"])
             with cancelled_when_gone(scope):
                 await self._serve(caller, request_id, scope, receive, send, started_at)

@@ -1,4 +1,4 @@
-"""What went wrong, told as a `ProviderFailure`: error answers, broken envelopes, cut streams, untranslatable requests.
+"""What went wrong, told as a `ProviderFailure`: error answers and events, broken envelopes, cut streams.
 
 The codes' meanings stand in `core.failures`; here it is known where Bedrock puts them and what an operator can do.
 """
@@ -12,8 +12,10 @@ import msgspec
 from headgate.core.errors import ProviderFailure
 from headgate.core.failures import Failure, FailureKind, from_answer
 from headgate.providers.bedrock.shapes import ErrorBody
+from headgate.providers.exchange import LONGEST_MESSAGE_CHARS
 
-LONGEST_MESSAGE_CHARS: Final = 500
+_SHORTEST_SECRET_CHARS: Final = 8
+_STATUS_OF_A_WRONG_URL: Final = frozenset({404, 405})
 EXPIRED_CODES: Final = frozenset({"ExpiredTokenException", "ExpiredToken"})
 # After these the keys in hand are not worth keeping: whoever renewed them wrote them where we found these.
 STALE_KEY_CODES: Final = EXPIRED_CODES | {
@@ -23,6 +25,7 @@ STALE_KEY_CODES: Final = EXPIRED_CODES | {
     "SignatureDoesNotMatch",
 }
 _EXPIRED: Final = "the credentials have expired: renew them (`aws sso login`, or new keys); the next call looks for them anew"
+_WRONG_URL: Final = "check base_url: it must lead to bedrock-runtime"
 _WRONG_KEYS: Final = "check the access key, its secret and this machine's clock"
 _HINTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(EXPIRED_CODES, _EXPIRED),
@@ -31,17 +34,10 @@ _HINTS: Final[Mapping[str, str]] = {
     "AccessDeniedException": "check that these credentials may call this model, and that the region offers it to the account",
     "ResourceNotFoundException": "check the model id and the region",
     "ServiceQuotaExceededException": "ask AWS for a higher quota",
-    "UnknownOperationException": "check base_url: it must lead to bedrock-runtime",
+    "UnknownOperationException": _WRONG_URL,
     "ValidationException": "if all requests end so, check the model id: many models need an inference profile (us.…)",
 }
 T = TypeVar("T", bound=msgspec.Struct)
-
-
-def rejected(param: str, why: str) -> ProviderFailure:
-    """The request holds what cannot be said in Converse's format."""
-    return ProviderFailure(
-        Failure(kind=FailureKind.REJECTED, message=f"{param} {why}", code="unsupported_parameter")
-    )
 
 
 def misconfigured(message: str, code: str) -> ProviderFailure:
@@ -74,20 +70,25 @@ def decoded(payload: bytes, shape: type[T], host: str) -> T:
 def error_answer(
     status: int, headers: Mapping[str, str], body: bytes, *, host: str, secrets: Iterable[str]
 ) -> ProviderFailure:
-    """An answer with another status than 200. Its text may quote the signed headers: `secrets` are cut out."""
+    """An answer with another status than 200. Its text may quote the signed headers: `secrets` are struck out."""
     said = _read_error(body)
     code = _bare(headers.get("x-amzn-errortype") or said.type or said.code)
-    text = _without(said.message or said.capital_message or "", secrets)
-    message = _message(f"{status} from {host}", text, code)
-    return ProviderFailure(from_answer(status, headers, code=code, message=message, now=datetime.now(UTC)))
+    text = _struck(said.message or said.capital_message or "", secrets)
+    failure = from_answer(status, headers, code=code, now=datetime.now(UTC))
+    hint = _HINTS.get(code or "", "")
+    if status < 400 or (code is None and status in _STATUS_OF_A_WRONG_URL):
+        # A redirect, or "not found" in words that are not Bedrock's: somebody else lives there.
+        failure = msgspec.structs.replace(failure, kind=FailureKind.MISCONFIGURED)
+        hint = _WRONG_URL
+    message = _message(f"{status} from {host}", text, hint)
+    return ProviderFailure(msgspec.structs.replace(failure, message=message))
 
 
 def error_event(code: str, text: str | None, payload: bytes, *, host: str) -> ProviderFailure:
     """An error inside a stream: its code begins with a small letter there, and no status comes with it."""
     code = _bare(code[:1].upper() + code[1:]) or "ModelStreamErrorException"
-    message = _message(
-        f"{code} inside the stream from {host}", text or _read_error(payload).message or "", code
-    )
+    where = f"{code} inside the stream from {host}"
+    message = _message(where, text or _read_error(payload).message or "", _HINTS.get(code, ""))
     return ProviderFailure(from_answer(None, code=code, message=message, now=datetime.now(UTC)))
 
 
@@ -104,14 +105,14 @@ def _bare(code: str | None) -> str | None:
     return (code or "").partition(":")[0].rpartition("#")[2].strip() or None
 
 
-def _without(text: str, secrets: Iterable[str]) -> str:
+def _struck(text: str, secrets: Iterable[str]) -> str:
     for secret in secrets:
-        if secret:
-            text = text.replace(secret, "[secret]")
+        # Short values ("1", "true") are no secrets, and striking them would garble the text.
+        if len(secret) >= _SHORTEST_SECRET_CHARS:
+            text = text.replace(secret, "***")
     return text
 
 
-def _message(where: str, text: str, code: str | None) -> str:
-    said = f"{where}: {text[:LONGEST_MESSAGE_CHARS]}" if text else where
-    hint = _HINTS.get(code or "")
-    return f"{said} ({hint})" if hint else said
+def _message(where: str, text: str, hint: str) -> str:
+    said = " ".join(text.split())[:LONGEST_MESSAGE_CHARS]
+    return where + (f": {said}" if said else "") + (f"; {hint}" if hint else "")

@@ -1,0 +1,109 @@
+"""Ollama's lines of JSON as `Chunk`s, and the chunks of one answer put together. Pure: no reading, no waiting.
+
+`thinking` is not content. Tool calls come whole, in any line; older servers give them no id.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from headgate.core.embeddings import Embeddings
+from headgate.core.messages import Answer, Chunk, Usage
+
+_LENGTH: Final = "length"
+
+
+class CalledFunction(msgspec.Struct, frozen=True):
+    name: str
+    arguments: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+class Call(msgspec.Struct, frozen=True):
+    function: CalledFunction
+    id: str = ""
+
+
+class Said(msgspec.Struct, frozen=True):
+    content: str | None = None
+    tool_calls: list[Call] | None = None
+
+
+class Line(msgspec.Struct, frozen=True):
+    """One line of an answer; the last is `done` and counts the tokens."""
+
+    done: bool
+    error: str | None = None
+    message: Said | None = None
+    done_reason: str | None = None
+    prompt_eval_count: int | None = None
+    eval_count: int | None = None
+
+
+class Vectors(msgspec.Struct, frozen=True):
+    embeddings: list[list[float]]
+    prompt_eval_count: int | None = None
+
+
+class LineReader:
+    """Follows one answer. `ended` turns true with the line that says `done`."""
+
+    def __init__(self, request_id: str) -> None:
+        self.ended = False
+        self._request_id = request_id
+        self._calls = 0
+
+    def read(self, line: Line) -> Chunk:
+        said = line.message or Said()
+        chunk = Chunk(
+            text=said.content or "", tool_calls=[self._call(call) for call in said.tool_calls or ()]
+        )
+        if not line.done:
+            return chunk
+        self.ended = True
+        return msgspec.structs.replace(chunk, finish_reason=self._finish_reason(line), usage=_usage(line))
+
+    def _call(self, call: Call) -> dict[str, Any]:
+        index = self._calls
+        self._calls += 1
+        function = {"name": call.function.name, "arguments": bytes(call.function.arguments).decode()}
+        return {
+            "index": index,
+            "id": call.id or _call_id(self._request_id, index),
+            "type": "function",
+            "function": function,
+        }
+
+    def _finish_reason(self, line: Line) -> str:
+        if line.done_reason == _LENGTH:
+            return _LENGTH
+        return "tool_calls" if self._calls else "stop"
+
+
+def to_answer(chunks: Sequence[Chunk]) -> Answer:
+    """The whole of a streamed answer. Its last chunk is the one that ended it."""
+    calls = [call for chunk in chunks for call in chunk.tool_calls]
+    return Answer(
+        content="".join(chunk.text for chunk in chunks) or None,
+        tool_calls=[{key: value for key, value in call.items() if key != "index"} for call in calls],
+        finish_reason=chunks[-1].finish_reason,
+        usage=chunks[-1].usage,
+    )
+
+
+def to_embeddings(vectors: Vectors) -> Embeddings:
+    count = vectors.prompt_eval_count
+    return Embeddings(vectors=vectors.embeddings, usage=None if count is None else Usage(count, 0))
+
+
+def _usage(line: Line) -> Usage | None:
+    """A server that took the prompt from its cache may not count it; then nothing is known of the call's size."""
+    if line.prompt_eval_count is None:
+        return None
+    return Usage(line.prompt_eval_count, line.eval_count or 0)
+
+
+def _call_id(request_id: str, index: int) -> str:
+    """Short and plain, as every format takes it, and never the same for two calls of a conversation."""
+    return "call_" + hashlib.sha256(f"{request_id}\n{index}".encode()).hexdigest()[:24]

@@ -1,0 +1,102 @@
+"""Ollama behind the provider seam: `/api/chat` for answers, `/api/embed` for vectors.
+
+Answers are always streamed inside, whole ones too: a model that is slow shows signs of life, one that hangs does not,
+and a call that is left stops computing at once.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Final
+
+from headgate.core.embeddings import EmbeddingRequest, Embeddings
+from headgate.core.messages import Answer, Chunk, Request
+from headgate.core.ports.provider import ItemAnswer
+from headgate.core.timeouts import Timeouts
+from headgate.providers.addresses import endpoint_of, with_headers
+from headgate.providers.exchange import Exchange, rest_of, stream_limits, whole_limits
+from headgate.providers.ollama.answers import Line, LineReader, Vectors, to_answer, to_embeddings
+from headgate.providers.ollama.errors import hint_for, read_error
+from headgate.providers.ollama.options import OllamaOptions
+from headgate.providers.ollama.requests import to_chat_body, to_embed_body
+from headgate.providers.params import refused
+from headgate.transport import Limits, Transport
+
+_NDJSON: Final = ("application/x-ndjson", "application/json")
+
+
+class OllamaProvider:
+    """One model of an Ollama server. Closes nothing: the transport is shared."""
+
+    most_inputs: int = 1
+
+    def __init__(
+        self, options: OllamaOptions, *, model: str, transport: Transport, timeouts: Timeouts
+    ) -> None:
+        self.model = model
+        self._options = options
+        self._stream_limits = stream_limits(timeouts)
+        self._whole_limits = whole_limits(timeouts)
+        # Nothing bounds the first line of a whole answer: loading a model takes minutes, and the deadline holds.
+        self._gathered_limits = Limits(connect_s=timeouts.connect_s, idle_s=timeouts.idle_s)
+        self._chat = self._exchange(transport, "/api/chat")
+        self._embed = self._exchange(transport, "/api/embed")
+
+    async def complete(self, request: Request) -> Answer:
+        return to_answer([chunk async for chunk in self._chunks(request, whole=True)])
+
+    def stream(self, request: Request) -> AsyncIterator[Chunk]:
+        return self._chunks(request, whole=False)
+
+    async def complete_many(self, requests: Sequence[Request]) -> Sequence[ItemAnswer]:
+        if len(requests) != 1:
+            raise refused("requests", f"are {len(requests)}; ollama takes one per call")
+        return [ItemAnswer(request.id, await self.complete(request)) for request in requests]
+
+    async def embed(self, request: EmbeddingRequest) -> Embeddings:
+        body = to_embed_body(request, model=self.model, options=self._options)
+        async with self._embed.post(body, self._whole_limits, "application/json") as response:
+            vectors = self._embed.decode(await response.read(), Vectors)
+        if len(vectors.embeddings) != len(request.input):
+            raise self._embed.bad_envelope(
+                f"{len(vectors.embeddings)} vectors for {len(request.input)} texts"
+            )
+        return to_embeddings(vectors)
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+    async def _chunks(self, request: Request, *, whole: bool) -> AsyncIterator[Chunk]:
+        body = to_chat_body(request, model=self.model, options=self._options)
+        reader = LineReader(request.id)
+        async with self._chat.post(body, self._limits(body, whole=whole), *_NDJSON) as response:
+            lines = response.lines()
+            async for line in lines:
+                if line.strip():
+                    yield reader.read(self._line(line))
+                if reader.ended:
+                    await rest_of(lines)
+                    return
+            raise self._chat.stream_cut()
+
+    def _limits(self, body: Mapping[str, Any], *, whole: bool) -> Limits:
+        if not whole:
+            return self._stream_limits
+        # A tool call is sent when its last word is there; writing a long one is silence, not a hang.
+        return self._whole_limits if "tools" in body else self._gathered_limits
+
+    def _line(self, data: bytes) -> Line:
+        line = self._chat.decode(data, Line)
+        if line.error is not None:
+            raise self._chat.error_inside(data) or self._chat.bad_envelope("an error without words")
+        return line
+
+    def _exchange(self, transport: Transport, path: str) -> Exchange:
+        options = self._options
+        headers = with_headers({"content-type": "application/json"}, options.headers)
+        base_url = options.base_url.rstrip("/").removesuffix("/v1").removesuffix("/api")
+        return Exchange(
+            transport,
+            endpoint_of(base_url, path, headers=headers, query={}),
+            read_error=read_error,
+            hint=hint_for(self.model),
+            secrets=options.headers.values(),
+        )

@@ -1,0 +1,78 @@
+"""What an OpenAI-like server's error answers mean, and the words for the operator. Knows no HTTP client."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from headgate.core.errors import ProviderFailure
+from headgate.core.failures import Failure, FailureKind, from_answer
+from headgate.core.wire_bodies import ErrorBody, error_inside, read_error
+
+HIDDEN: Final = "***"
+# We chose path and model, not the caller: who does not know them, moves us elsewhere or lacks the feature was set up
+# wrongly. vLLM, llama.cpp and Ollama have no code of their own for an unknown model.
+_SET_UP_STATUS: Final = frozenset({301, 302, 303, 307, 308, 404, 405, 501})
+_HINTS: Final[Mapping[int, str]] = {
+    **dict.fromkeys(
+        (301, 302, 303, 307, 308), "redirects are not followed: give the final address as base_url"
+    ),
+    401: "check api_key, and auth: bearer or api-key",
+    402: "check the account's credit",
+    403: "check what the key may do",
+    404: "check model and base_url, which ends with the version path",
+    405: "check base_url, which ends with the version path",
+    407: "check the proxy's credentials",
+    429: "check the account's credit and limits",
+    501: "the server was started without this feature",
+}
+
+
+class ErrorReader:
+    """Failures of one server, told with its name and without our secrets."""
+
+    def __init__(self, host: str, secrets: tuple[str, ...] = ()) -> None:
+        self._host = host
+        self._secrets = secrets
+
+    def from_status(
+        self, status: int, headers: Mapping[str, str], body: bytes, *, now: datetime
+    ) -> ProviderFailure:
+        """The failure of an answer that is an error by its status."""
+        error = read_error(body)
+        failure = from_answer(status, headers, code=error.code, now=now)
+        if status in _SET_UP_STATUS:
+            failure = msgspec.structs.replace(failure, kind=FailureKind.MISCONFIGURED, ambiguous=False)
+        return self._told(failure, f"{status} from {self._host}", error.message)
+
+    def from_error(self, failure: Failure) -> ProviderFailure:
+        """The failure of an error inside a stream."""
+        return self._told(failure, f"an error from {self._host}", failure.message)
+
+    def no_answer(self, body: bytes, why: str) -> ProviderFailure:
+        """The failure of a 200 whose body is no answer: an error in disguise, or a broken envelope."""
+        error: ErrorBody | None = error_inside(body)
+        return self.bad_envelope(why) if error is None else self.from_error(error.failure_inside())
+
+    def bad_envelope(self, why: str) -> ProviderFailure:
+        return self._transient("bad_envelope", f"200 from {self._host}, but {why}")
+
+    def stream_cut(self) -> ProviderFailure:
+        return self._transient(
+            "stream_cut", f"{self._host} ended its stream without [DONE] or a finish reason"
+        )
+
+    def _transient(self, code: str, message: str) -> ProviderFailure:
+        return ProviderFailure(Failure(kind=FailureKind.TRANSIENT, message=self._hide(message), code=code))
+
+    def _told(self, failure: Failure, what: str, said: str) -> ProviderFailure:
+        hint = _HINTS.get(failure.status or 0) if failure.kind is FailureKind.MISCONFIGURED else None
+        text = ": ".join(filter(None, (what, " ".join(self._hide(said).split()))))
+        message = f"{text} ({hint})" if hint else text
+        return ProviderFailure(msgspec.structs.replace(failure, message=message))
+
+    def _hide(self, text: str) -> str:
+        for secret in self._secrets:
+            text = text.replace(secret, HIDDEN)
+        return text

@@ -1,0 +1,33 @@
+"""How long and how much a client may take. A record only; the others keep it."""
+
+from typing import Final
+
+import msgspec
+
+HIGH_WATER_BYTES: Final = 256 * 1024
+"""A body the application has not read yet may grow to this, then the client is made to wait."""
+DISCARD_BYTES: Final = 1024 * 1024
+"""The rest of a body nobody wants is read and dropped up to this, to keep the connection; a longer one closes it."""
+CANCEL_GRACE_S: Final = 2.0
+"""How long a cancelled application may still speak, to end its streams honestly."""
+MAX_CHUNKS: Final = 100_000
+"""Chunks of one request: each costs time, however small it is."""
+
+
+class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Seconds, bytes and counts of one server."""
+
+    head_bytes: int = 64 * 1024
+    headers: int = 100
+    body_bytes: int = 20 * 1024 * 1024
+    header_timeout_s: float = 10.0
+    """From the first byte of a request to the end of its headers; also for a connection that never says anything."""
+    body_timeout_s: float = 60.0
+    """For the whole body. Time in which the application does not read does not count."""
+    idle_s: float = 75.0
+    """Between two requests."""
+    write_timeout_s: float = 60.0
+    """A client that takes next to nothing of its answer for so long is cut off."""
+    linger_s: float = 2.0
+    """How long a refused client may go on sending, so that it gets to read why."""
+    connections: int = 10_000

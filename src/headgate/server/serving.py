@@ -1,0 +1,85 @@
+"""One gateway behind one port: put together, started, and drained when it goes."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from headgate.core.errors import InvalidRequest
+from headgate.core.ports.clock import Clock
+from headgate.core.wire import Endpoint, WireRequest
+from headgate.gateway import Gateway
+from headgate.server.access import Access
+from headgate.server.app import HttpApp
+from headgate.server.http import HttpLimits, Server
+from headgate.server.inference.head import Head
+from headgate.server.inference.route import Inference
+from headgate.server.rest import Rest
+
+_TASKS = {Endpoint.CHAT: "chat", Endpoint.EMBEDDINGS: "embeddings"}
+
+
+class Serving:
+    """`await start(…)`, and `await stop(…)` when it is time to go."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        access: Access,
+        *,
+        limits: HttpLimits,
+        metrics: Callable[[], bytes],
+        clock: Clock,
+        new_id: Callable[[], str],
+        version: str,
+    ) -> None:
+        self._gateway = gateway
+        self._draining = False
+        inference = Inference(
+            gateway.wire,
+            access,
+            now=clock.now,
+            new_id=new_id,
+            mismatch_status=gateway.durable.idempotency.mismatch_status,
+            submit=self._submit,
+            draining=self._is_draining,
+        )
+        rest = Rest(
+            gateway,
+            access,
+            draining=self._is_draining,
+            metrics=metrics,
+            started_at=clock.utc().timestamp(),
+            version=version,
+        )
+        self.server = Server(HttpApp(inference, rest.app()), limits=limits)
+
+    async def start(self, host: str, port: int) -> int:
+        """Returns the port that is listened on."""
+        return await self.server.start(host, port)
+
+    async def stop(self, drain_s: float) -> None:
+        """Ready is 503 and new requests are refused at once; who waits is dismissed, who is served may finish."""
+        self._draining = True
+        self._gateway.routes.close()
+        working = asyncio.ensure_future(self._gateway.durable.stop_working(drain_s))
+        await self.server.drain(drain_s)
+        await working
+
+    def _is_draining(self) -> bool:
+        return self._draining
+
+    async def _submit(self, request: WireRequest, head: Head, body: bytes) -> tuple[str, bytes]:
+        """`Prefer: respond-async`: the request becomes a job, and the answer its record."""
+        task = _TASKS.get(request.endpoint)
+        if task is None:
+            raise InvalidRequest("this route cannot respond asynchronously; use chat completions", param="Prefer")
+        if request.stream:
+            raise InvalidRequest("a job cannot stream: leave out stream", param="stream")
+        given: dict[str, Any] = msgspec.json.decode(body)
+        given.pop("service_tier", None)
+        handle = await self._gateway.jobs.submit(
+            task, given, lane=request.lane, idempotency_key=head.key, tenant=request.tenant
+        )
+        return handle.id, msgspec.json.encode(await handle.job())

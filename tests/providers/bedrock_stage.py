@@ -1,0 +1,121 @@
+"""What the tests of the Bedrock provider share: a provider in front of a stub, and ways to ask it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from providers.stubs.bedrock import (
+    KEY_ID,
+    REGION,
+    SECRET,
+    TOKEN,
+    BedrockStub,
+    Reply,
+    Seen,
+    said,
+)
+
+from headgate.core.errors import ProviderFailure
+from headgate.core.failures import Failure
+from headgate.core.messages import Answer, Chunk, Request
+from headgate.core.timeouts import Timeouts
+from headgate.providers.bedrock import BedrockProvider, read_options
+from headgate.transport import Transport
+
+MODEL = "anthropic.claude-sonnet-4-5-20250929-v1:0"
+KEYS = {"access_key_id": KEY_ID, "secret_access_key": SECRET, "session_token": TOKEN}
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+@asynccontextmanager
+async def stage(
+    *replies: Reply,
+    model: str = MODEL,
+    keys: Mapping[str, str] = KEYS,
+    timeouts: Timeouts | None = None,
+    **options: Any,
+) -> AsyncIterator[tuple[BedrockStub, BedrockProvider]]:
+    transport = Transport()
+    async with BedrockStub(*replies) as stub:
+        given = {"region": REGION, "base_url": stub.url, **keys, **options}
+        provider = BedrockProvider(
+            read_options(given, env={}), model=model, transport=transport, timeouts=timeouts or Timeouts()
+        )
+        try:
+            yield stub, provider
+        finally:
+            await provider.aclose()
+            await transport.aclose()
+
+
+def ask(messages: Sequence[Mapping[str, Any]] = HELLO, **params: Any) -> Request:
+    return Request(id="r1", model="public", messages=messages, params=params)
+
+
+def complete(reply: Reply, request: Request | None = None, **options: Any) -> Answer:
+    async def scene() -> Answer:
+        async with stage(reply, **options) as (_, provider):
+            return await provider.complete(request or ask())
+
+    return asyncio.run(scene())
+
+
+def sent(messages: Sequence[Mapping[str, Any]] = HELLO, **params: Any) -> Any:
+    """The body that reaches Bedrock, which its own model of the service has found right."""
+    return request_seen(ask(messages, **params)).body
+
+
+def request_seen(request: Request, **options: Any) -> Seen:
+    async def scene() -> Seen:
+        async with stage(said({"text": "Hi"}), **options) as (stub, provider):
+            try:
+                await provider.complete(request)
+            finally:
+                assert stub.problems == []
+            return stub.seen[0]
+
+    return asyncio.run(scene())
+
+
+def refused(messages: Sequence[Mapping[str, Any]] = HELLO, **params: Any) -> Failure:
+    """The failure of a request that must not reach Bedrock."""
+
+    async def scene() -> Failure:
+        async with stage() as (stub, provider):
+            with pytest.raises(ProviderFailure) as caught:
+                await provider.complete(ask(messages, **params))
+            assert stub.seen == []
+            return caught.value.failure
+
+    return asyncio.run(scene())
+
+
+def failed(reply: Reply, **options: Any) -> Failure:
+    async def scene() -> Failure:
+        async with stage(reply, **options) as (stub, provider):
+            with pytest.raises(ProviderFailure) as caught:
+                await provider.complete(ask())
+            assert len(stub.seen) == 1
+            return caught.value.failure
+
+    return asyncio.run(scene())
+
+
+def streamed(
+    reply: Reply, request: Request | None = None, **options: Any
+) -> tuple[list[Chunk], Failure | None]:
+    """What came, and what ended it if it was no proper end."""
+
+    async def scene() -> tuple[list[Chunk], Failure | None]:
+        chunks: list[Chunk] = []
+        async with stage(reply, **options) as (_, provider):
+            try:
+                async for chunk in provider.stream(request or ask()):
+                    chunks.append(chunk)  # noqa: PERF401 - what came before the end is the point
+            except ProviderFailure as error:
+                return chunks, error.failure
+        return chunks, None
+
+    return asyncio.run(scene())

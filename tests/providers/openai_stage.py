@@ -1,0 +1,74 @@
+"""The stage for the OpenAI provider's tests: a stub that answers by a script, a provider in front of it, requests."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+from contracts.provider_stage import KEY, TIMEOUTS, a_request
+from providers.stubs.openai import OpenAIStub
+from providers.stubs.scripted import Reply
+
+from headgate.core.errors import ProviderFailure
+from headgate.core.failures import Failure
+from headgate.core.messages import Chunk, Request
+from headgate.core.timeouts import Timeouts
+from headgate.core.wire import Endpoint, WireRequest
+from headgate.providers.openai import OpenAIOptions, OpenAIProvider
+from headgate.transport import Transport
+
+T = TypeVar("T")
+MODEL = "upstream-model"
+
+
+def on_stub(
+    act: Callable[[OpenAIProvider, OpenAIStub], Awaitable[T]],
+    *script: Reply,
+    timeouts: Timeouts = TIMEOUTS,
+    **options: Any,
+) -> T:
+    """Run `act` with a provider in front of a stub that plays the script."""
+
+    async def run() -> T:
+        transport = Transport()
+        async with asyncio.timeout(15), OpenAIStub(*script) as stub:
+            given = OpenAIOptions(**{"base_url": stub.url, "api_key": KEY, **options})
+            provider = OpenAIProvider(given, model=MODEL, transport=transport, timeouts=timeouts)
+            try:
+                return await act(provider, stub)
+            finally:
+                await transport.aclose()
+
+    return asyncio.run(run())
+
+
+def failure_from(
+    act: Callable[[OpenAIProvider, OpenAIStub], Awaitable[Any]], *script: Reply, **given: Any
+) -> Failure:
+    with pytest.raises(ProviderFailure) as caught:
+        on_stub(act, *script, **given)
+    return caught.value.failure
+
+
+async def complete(provider: OpenAIProvider, _: OpenAIStub) -> object:
+    return await provider.complete(a_request())
+
+
+async def chunks_of(provider: OpenAIProvider, request: Request | None = None) -> list[Chunk]:
+    return [chunk async for chunk in provider.stream(request or a_request())]
+
+
+async def streamed(provider: OpenAIProvider, _: OpenAIStub) -> list[Chunk]:
+    return await chunks_of(provider)
+
+
+def a_wire_request(
+    fields: Mapping[str, Any] | bytes, *, endpoint: Endpoint = Endpoint.CHAT, stream: bool = False
+) -> WireRequest:
+    raw = fields if isinstance(fields, bytes) else json.dumps(fields).encode()
+    kept = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+    return WireRequest(
+        id="w1", endpoint=endpoint, model="public", fields=kept, size_bytes=len(raw), stream=stream
+    )

@@ -1,0 +1,164 @@
+"""What comes back from Bedrock: whole answers, and answers that are none."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from providers.bedrock_stage import ask, complete, failed, stage
+from providers.stubs.bedrock import Reply, said, whole
+
+from headgate.core.failures import FailureKind
+from headgate.core.messages import Usage
+from headgate.core.ports.provider import ItemAnswer, Provider
+
+
+def test_a_plain_answer() -> None:
+    answer = complete(said({"text": "Hi "}, {"text": "there"}))
+
+    assert answer.content == "Hi there"
+    assert answer.finish_reason == "stop"
+    assert answer.usage == Usage(11, 7)
+
+
+def test_tool_calls_come_in_openais_shape() -> None:
+    use = {"toolUseId": "t1", "name": "weather", "input": {"city": "Oslo"}}
+    bare = {"toolUseId": "t2", "name": "now", "input": {}}
+
+    answer = complete(said({"text": "Let me see."}, {"toolUse": use}, {"toolUse": bare}, stop="tool_use"))
+
+    assert answer.content == "Let me see."
+    assert answer.finish_reason == "tool_calls"
+    assert answer.tool_calls == [
+        {"id": "t1", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Oslo"}'}},
+        {"id": "t2", "type": "function", "function": {"name": "now", "arguments": "{}"}},
+    ]
+
+
+def test_reasoning_is_no_content() -> None:
+    answer = complete(
+        said({"reasoningContent": {"reasoningText": {"text": "Hmm.", "signature": "s"}}}, {"text": "42"})
+    )
+
+    assert answer.content == "42"
+
+
+def test_an_answer_of_nothing_but_reasoning_is_blank() -> None:
+    assert complete(said({"reasoningContent": {"reasoningText": {"text": "Hmm."}}})).blank
+
+
+def test_text_with_sources_is_content() -> None:
+    assert (
+        complete(said({"citationsContent": {"content": [{"text": "Cited."}], "citations": []}})).content
+        == "Cited."
+    )
+
+
+def test_calls_of_bedrocks_own_tools_are_not_the_callers() -> None:
+    use = {"toolUseId": "t1", "name": "nova_grounding", "input": {}, "type": "server_tool_use"}
+
+    assert complete(said({"toolUse": use}, {"text": "Found."})).tool_calls == []
+
+
+@pytest.mark.parametrize(
+    ("stop", "finish"),
+    [
+        ("end_turn", "stop"),
+        ("stop_sequence", "stop"),
+        ("tool_use", "tool_calls"),
+        ("max_tokens", "length"),
+        ("model_context_window_exceeded", "length"),
+        ("guardrail_intervened", "content_filter"),
+        ("content_filtered", "content_filter"),
+        ("something_new", "something_new"),
+    ],
+)
+def test_why_an_answer_ended(stop: str, finish: str) -> None:
+    assert complete(said({"text": "Sorry, I cannot help with that."}, stop=stop)).finish_reason == finish
+
+
+@pytest.mark.parametrize("stop", ["malformed_model_output", "malformed_tool_use"])
+def test_output_that_bedrock_could_not_read_is_invalid(stop: str) -> None:
+    failure = failed(said({"text": "{"}, stop=stop))
+
+    assert (failure.kind, failure.code) == (FailureKind.INVALID_OUTPUT, stop)
+
+
+def test_tokens_from_the_prompt_cache_are_input() -> None:
+    """Bedrock counts them apart: without them a cached prompt would look almost free of tokens."""
+    usage = {
+        "inputTokens": 3,
+        "outputTokens": 5,
+        "totalTokens": 128,
+        "cacheReadInputTokens": 100,
+        "cacheWriteInputTokens": 20,
+    }
+
+    assert complete(said({"text": "Hi"}, usage=usage)).usage == Usage(123, 5)
+
+
+def test_an_answer_without_usage() -> None:
+    body = {
+        "output": {"message": {"role": "assistant", "content": [{"text": "Hi"}]}},
+        "stopReason": "end_turn",
+    }
+
+    assert complete(whole(body)).usage is None
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        whole({"Output": {"__type": "com.amazon.coral.service#UnknownOperationException"}, "Version": "1.0"}),
+        whole({"output": {"message": {"content": None}}}),
+        whole([]),
+        Reply(body=b'{"output": {"mess'),
+        Reply(body=b"\xff"),
+        Reply(body=b""),
+        Reply(body=b"<html>Welcome</html>", headers={"Content-Type": "text/html"}),
+        Reply(body=b"{}", headers={}),
+    ],
+    ids=lambda reply: str(reply.body[:20]),
+)
+def test_a_broken_envelope_is_transient(reply: Reply) -> None:
+    failure = failed(reply)
+
+    assert (failure.kind, failure.code) == (FailureKind.TRANSIENT, "bad_envelope")
+    assert "127.0.0.1" in failure.message
+
+
+def test_an_answer_cut_in_its_middle_is_transient() -> None:
+    assert failed(Reply(body=b'{"output":', ending="cut")).kind is FailureKind.TRANSIENT
+
+
+def test_one_connection_serves_many_calls() -> None:
+    async def scene() -> int:
+        async with stage(*(said({"text": "Hi"}) for _ in range(3))) as (stub, provider):
+            for _ in range(3):
+                await provider.complete(ask())
+            return stub.connections
+
+    assert asyncio.run(scene()) == 1
+
+
+def test_a_call_that_carries_one() -> None:
+    async def scene() -> Any:
+        async with stage(said({"text": "Hi"})) as (_, provider):
+            as_port: Provider = provider
+            return await as_port.complete_many([ask()])
+
+    (item,) = asyncio.run(scene())
+    assert isinstance(item, ItemAnswer)
+    assert item.request_id == "r1"
+    assert item.outcome.content == "Hi"  # type: ignore[union-attr]
+
+
+def test_a_cancelled_call_closes_its_connection_at_once() -> None:
+    async def scene() -> None:
+        async with stage(Reply(body=b"{", ending="hold")) as (stub, provider):
+            call = asyncio.create_task(provider.complete(ask()))
+            await stub.asked.wait()
+            call.cancel()
+            async with asyncio.timeout(1):
+                await stub.left.wait()
+
+    asyncio.run(scene())
