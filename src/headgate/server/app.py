@@ -1,5 +1,6 @@
 """All routes as one ASGI app: the inference routes by hand, everything else by Starlette."""
 
+import contextlib
 from typing import Final
 
 from headgate.server.asgi import App, Receive, Scope, Send, respond
@@ -19,7 +20,9 @@ class HttpApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] not in ROUTES:
-            await self._rest(scope, receive, send)
+            # Starlette raises once more what it has answered and we have logged.
+            with contextlib.suppress(Exception):
+                await self._rest(scope, receive, send)
         elif scope["method"] == "POST":
             await self._inference(scope, receive, send)
         else:

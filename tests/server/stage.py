@@ -1,0 +1,67 @@
+"""A real gateway behind a real port, in the test's own loop."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from headgate import wiring
+from headgate.core.events import Event
+from headgate.dispatch.clock import SystemClock
+from headgate.dispatch.ids import random_id
+from headgate.gateway import Gateway
+from headgate.server.access import Access, OpenAccess
+from headgate.server.http import HttpLimits
+from headgate.server.serving import Serving
+
+
+@dataclass
+class House:
+    """What a test can reach."""
+
+    gateway: Gateway
+    serving: Serving
+    port: int
+    events: list[Event] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def all_free(self) -> bool:
+        status = self.gateway.status()
+        return status.available_slots == status.total_slots and not status.rt_queue + status.be_queue
+
+
+@asynccontextmanager
+async def opened(
+    settings: Mapping[str, Any],
+    *,
+    access: Access | None = None,
+    limits: HttpLimits | None = None,
+    work: bool = False,
+) -> AsyncIterator[House]:
+    """Serve these settings until the block ends."""
+    clock = SystemClock()
+    gateway = wiring.build(wiring.read_settings(settings, env={}), clock=clock)
+    serving = Serving(
+        gateway,
+        access or OpenAccess(),
+        limits=limits or HttpLimits(),
+        metrics=lambda: b"",
+        clock=clock,
+        new_id=random_id,
+        version="test",
+    )
+    house = House(gateway, serving, await serving.start("127.0.0.1", 0))
+    gateway.listen(house.events.append)
+    try:
+        if work:
+            await gateway.work()
+        yield house
+    finally:
+        async with asyncio.timeout(20):
+            await serving.stop(1.0)
+            await gateway.aclose(1.0)
