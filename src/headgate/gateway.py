@@ -65,7 +65,7 @@ class Gateway:
         self._fanout = fanout
         self._requests = requests
         self._durable = durable
-        self._once = Once(durable.store, durable.idempotency, lambda: durable.node.id, clock)
+        self._once = Once(durable.store, durable.idempotency, lambda: durable.node.id, clock, fanout)
         self.wire = Relaying(requests, self._once, durable.join, clock)
         """Requests in OpenAI's format, as they come over HTTP."""
         self._gatherers: dict[tuple[str, Lane, str, RetryPolicy | None], Gatherer] = {}

@@ -2,13 +2,14 @@
 
 from headgate.cli.storm import Books, judge
 from headgate.core.events import Cancelled
+from headgate.core.messages import Lane
 
 
 def _books(*request_ids: str, planned: int, answered: int) -> Books:
     books = Books(planned, asked=planned)
     books.ends["answered"] = answered
     for request_id in request_ids:
-        books.hear(Cancelled(request_id=request_id, model="storm"))
+        books.hear(Cancelled(request_id=request_id, model="storm", lane=Lane.INTERACTIVE))
     return books
 
 

@@ -1,10 +1,12 @@
 """Jobs in the states that tests need, made by nothing but the port's own verbs. Time is a number: NOW and later."""
 
 import itertools
+from datetime import UTC, datetime
 from typing import Any
 
 from stores_under_test import nodes_of
 
+from headgate.core.access import AccessKey, KeptKey
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.idempotency import KeyClaim, Unknown, Verdict
 from headgate.core.job import Claim, Job, JobState, NewJob, Settled, Settlement
@@ -43,6 +45,16 @@ def a_key(name: str = "k", body: bytes = b"body", **changes: Any) -> KeyClaim:
 
 def a_record(record_id: str, **changes: Any) -> RecordWrite:
     return RecordWrite(**{"collection": "pages", "id": record_id, "body": b'{"seen":true}', **changes})
+
+
+def an_access_key(key_id: str = "k", **changes: Any) -> KeptKey:
+    """A key as a store gets it. Its digest is made of its id."""
+    usual: dict[str, Any] = {"name": "app", "last_four": "abcd", "created_at": at(NOW)}
+    return KeptKey(AccessKey(id=key_id, **{**usual, **changes}), key_id.encode().ljust(32, b"-"))
+
+
+def at(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
 
 
 async def join(store: Store, *nodes: str, now: float = NOW) -> None:
@@ -131,4 +143,5 @@ async def picture(store: Store, *, tenant: str = "local") -> dict[str, Any]:
         "reviving": await store.revivable(now=EVER, limit=1000),
         "nodes": sorted(await nodes_of(store)),
         "records": await store.list_records(tenant, "pages", limit=10_000),
+        "access keys": await store.access_keys(),
     }

@@ -29,6 +29,8 @@ class Books:
     """The recorded effects, by job."""
     records: dict[str, set[str]]
     """The ids of all other records, by collection."""
+    revoked: dict[str, bool]
+    """Whether they are revoked: the keys for callers over HTTP, by name."""
 
     def named(self, name: str) -> list[Job]:
         return [job for job in self.jobs.values() if job.metadata and job.metadata["name"] == name]
@@ -45,7 +47,9 @@ async def _read(site: Site, collections: Iterable[str]) -> Books:
         for record in await _records(gateway, EFFECTS):
             effects[str(record.job_id)].append(record)
         others = {name: {record.id for record in await _records(gateway, name)} for name in collections}
-    return Books({job.id: job for job in jobs}, effects, others)
+        keys = await gateway.durable.store.access_keys()
+    revoked = {kept.key.name: kept.key.revoked_at is not None for kept in keys}
+    return Books({job.id: job for job in jobs}, effects, others, revoked)
 
 
 async def _ids(gateway: Gateway) -> list[str]:

@@ -14,14 +14,19 @@ from crash.ledger import Ledger
 from crash.tasks import Worker
 
 import headgate
+from headgate.core.access import AccessTerms
 from headgate.core.idempotency import KeyClaim, Unknown
 from headgate.core.job import NewJob
+from headgate.dispatch.clock import SystemClock
+from headgate.dispatch.ids import random_id
 from headgate.gateway import Gateway
+from headgate.runner.access_keys import AccessKeys
 from headgate.runner.upkeep import Upkeep
 
 VERBS: Final = (
     *("migrate", "join", "accept", "put_records", "delete_record"),
     *("reserve", "mark_sent", "finish_key", "free_key"),
+    *("add_access_key", "revoke_access_key"),
     *("expire", "replay", "discard", "cancel", "prune", "purge_keys"),
     *("claim", "promote", "save_step", "save_progress", "settle"),
     *("bury_nodes", "cool", "revive", "renew", "leave"),
@@ -42,6 +47,7 @@ async def gauntlet(*, settings: Mapping[str, Any], ledgers: str, name: str, befo
         await run.call_once(name if before is None else before)
         await run.call_once(name)
         await run.call_in_vain()
+        await run.make_keys()
         await run.bury_and_raise()
         await run.forget_what_is_old()
         await gateway.work()
@@ -78,6 +84,15 @@ class Run:
         await records.put("dropped", self._name, {"of": self._name})
         assert await records.delete("dropped", self._name)
         self._done.add(what="dropped", name=self._name)
+
+    async def make_keys(self) -> None:
+        """A key for callers over HTTP, and another that is revoked."""
+        keys = AccessKeys(self._gateway.durable, SystemClock(), random_id)
+        for what in ("key", "revoked key"):
+            await keys.create(AccessTerms(name=f"{self._name} {what}"))
+            self._done.add(what="key", name=f"{self._name} {what}")
+        await keys.revoke(f"{self._name} revoked key")
+        self._done.add(what="revoked", name=f"{self._name} revoked key")
 
     async def call_once(self, key: str) -> None:
         """Reserve, mark, finish: a direct call with a key, perhaps one that somebody died at."""

@@ -84,6 +84,7 @@ def test_a_death_around_any_commit_leaves_all_or_nothing(family: Family, site: S
     _check_ends(site, books)
     _check_accepts(site, books)
     _check_records(site, books)
+    _check_keys(site, books)
     _check_answers(site)
     figure(
         f"{site.kind}: deaths around commits",
@@ -155,6 +156,17 @@ def _check_records(site: Site, books: Books) -> None:
     }
     assert said["kept"] <= books.records["kept"]
     assert not said["dropped"] & books.records["dropped"]
+
+
+def _check_keys(site: Site, books: Books) -> None:
+    """A key that was shown is there, and one that was reported as revoked opens nothing."""
+    said = {
+        what: {line["name"] for line in site.lines("done") if line["what"] == what}
+        for what in ("key", "revoked")
+    }
+    assert said["key"] <= books.revoked.keys()
+    assert all(books.revoked[name] for name in said["revoked"])
+    assert not any(revoked for name, revoked in books.revoked.items() if not name.endswith("revoked key"))
 
 
 def _check_answers(site: Site) -> None:

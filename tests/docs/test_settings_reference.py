@@ -18,7 +18,7 @@ from headgate.core.retry import RetryPolicy
 from headgate.core.timeouts import Timeouts
 from headgate.dispatch.routes import Gather
 from headgate.providers.simulated import options_for
-from headgate.settings import ModelSettings, Settings, UpstreamSettings, load
+from headgate.settings import Limits, ModelSettings, Settings, UpstreamSettings, load
 from headgate.settings.records import ALWAYS_THERE
 from headgate.settings.summary import summary
 
@@ -38,6 +38,7 @@ RECORDS: Sequence[tuple[str, Any]] = (
     # Not the class: jobs have defaults of their own.
     ("jobs.retry.", JobRules().retry),
     ("idempotency.", IdempotencyRules),
+    ("limits.", Limits),
 )
 # Keys that are written otherwise in a file, or whose default is a section of its own.
 PARTS = {"U.gate", "U.pacing"}
@@ -51,6 +52,7 @@ IN_WORDS = {
     "jobs.retry": "see below",
     "jobs.tasks": "none",
     "idempotency": "see below",
+    "limits": "see below",
 }
 
 
@@ -102,10 +104,12 @@ def test_the_defaults_are_what_a_file_without_keys_gets() -> None:
     )
 
     assert settings.models["m"] == ModelSettings(upstreams=(UpstreamSettings(provider="simulated"),))
-    assert (settings.database, settings.jobs, settings.idempotency) == (
+    assert (settings.database, settings.jobs, settings.idempotency, settings.listen, settings.limits) == (
         "sqlite",
         JobRules(),
         IdempotencyRules(),
+        "127.0.0.1:8400",
+        Limits(),
     )
 
 

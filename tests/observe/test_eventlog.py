@@ -11,6 +11,7 @@ from observe.log_events import NOON, noon, read, responded, retry
 
 from headgate.core.events import AttemptEnded, Cancelled, Event, StrayAnswer
 from headgate.core.failures import Failure, FailureKind
+from headgate.core.messages import Lane
 from headgate.core.problems import InvalidSettings
 from headgate.observe.eventlog import EventLog
 from headgate.planner import virtual
@@ -62,7 +63,7 @@ def test_a_response_is_one_line_with_exactly_these_fields(
 def test_other_events_write_nothing(log: EventLog, tmp_path: Path) -> None:
     """A caller that went away is no error and no answer; only two kinds of event belong in these files."""
     others: list[Event] = [
-        Cancelled(request_id="r-1", model="summary"),
+        Cancelled(request_id="r-1", model="summary", lane=Lane.INTERACTIVE),
         StrayAnswer(request_id="r-2"),
         AttemptEnded(request_ids=("r-1",), model="summary", upstream="main", attempt=1, duration_ms=1.0),
     ]

@@ -145,13 +145,13 @@ def test_a_mistake_names_its_variable() -> None:
     }
     blamed = [line.rsplit(" (set by ") for line in mistakes_in(FILE, env)]
 
-    known = "known: balance, gather, retry, timeouts, upstreams"
+    known = "known: balance, gather, retry, stream_rescue, timeouts, upstreams"
     assert [line for line, _ in blamed] == [
         "models.summary.upstreams[0].color: is no option of cloud: 'blue'",
         "models.summary.retry.max_attempts: must be at least 1, not 0",
         f"models.summary.slots: is no setting; {known}",
         "models.new.upstreams: must be a list with at least one upstream",
-        "datadir: is no setting; did you mean 'data_dir'? known: data_dir, database, idempotency, jobs, logs_dir, models",
+        "datadir: is no setting; did you mean 'data_dir'? known: data_dir, database, idempotency, jobs, limits, listen, logs_dir, models",
     ]
     assert [variable.removesuffix(")") for _, variable in blamed] == [
         "HEADGATE__MODELS__SUMMARY__UPSTREAMS__0__COLOR",

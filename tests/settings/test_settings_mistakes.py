@@ -44,7 +44,7 @@ models:
   gone: {upstreams: [{provider: cloud, api_key: "${NOT_SET}"}], retry: wep}
 data_dir: ~/data
 logs_dir: ""
-listen: 127.0.0.1:8400
+colour: blue
 """
 
 REPORT = """\
@@ -73,7 +73,7 @@ REPORT = """\
   models.summary.balance: must be one of ordered, least_busy, not 'least-busy'; did you mean 'least_busy'?
   models.summary.gather.size: must be a whole number, not 1.5
   models.summary.gather.wait_ms: must be at most 60000, not 60001
-  models.summary.strem_rescue: is no setting; known: balance, gather, retry, timeouts, upstreams
+  models.summary.strem_rescue: is no setting; did you mean 'stream_rescue'? known: balance, gather, retry, stream_rescue, timeouts, upstreams
   models.two*stars*: a star may only end a family's name, after a slash: 'name/*'
   models.two*stars*.upstreams: must be a list with at least one upstream
   models.1: model names must be text: quote it
@@ -83,7 +83,7 @@ REPORT = """\
   models.gone.retry: must be a mapping or one of bedrock, web, agents, not 'wep'; did you mean 'web'?
   data_dir: must not start with ~: write the path out, or use ${HOME}
   logs_dir: must be the path of a directory
-  listen: is no setting; known: data_dir, database, idempotency, jobs, logs_dir, models"""
+  colour: is no setting; known: data_dir, database, idempotency, jobs, limits, listen, logs_dir, models"""
 
 
 def test_all_mistakes_of_a_file_are_reported_at_once_in_its_order() -> None:

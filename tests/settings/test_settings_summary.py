@@ -58,8 +58,13 @@ def test_the_summary_shows_what_is_in_force_and_marks_what_is_unusual() -> None:
             timeouts: {total_s: 90.5}
             balance: least_busy
             gather: {}
+            stream_rescue: true
           simulated/*: {upstreams: [{provider: simulated}], retry: agents}
         """
+    limits = (
+        "bodies up to 20,971,520 bytes, headers within 10 s, bodies within 60 s, 10,000 connections, "
+        "drained within 30 s"
+    )
     usual = "timeouts: connect 5 s, first token 60 s, idle 30 s"
     pacing = "every 0.5 s, 60 requests/min, 1000 tokens/min"
     ages = "expired after 259200 s, revived after 3600 s, kept 30 days"
@@ -69,8 +74,9 @@ def test_the_summary_shows_what_is_in_force_and_marks_what_is_unusual() -> None:
         f"jobs: 64 workers, lease 30 s, timeout 600 s, {ages}, up to 1,000,000 pending, 100,000 per tenant",
         "  5 attempts, 5 s × 2 up to 900 s, jitter full; no tasks",
         "idempotency: keys kept 72 h, mismatch 409, unknown rerun",
+        f"http: listens at 127.0.0.1:8400, {limits}",
         "simulated: worst case: 2 calls, 90.5 s",
-        f"  no retries; {usual}, total 90.5 s; balance least_busy; gather 10 within 100 ms",
+        f"  no retries; {usual}, total 90.5 s; balance least_busy; gather 10 within 100 ms; stream rescue",
         "  1. cloud/small:4b: 2 slots, 1 reserved, depth unlimited",
         f"  2. simulated: 8 slots, 0 reserved, depth 20, {pacing}, {unusual}",
         "simulated/*: worst case: 4 calls, 300 s",
@@ -79,7 +85,7 @@ def test_the_summary_shows_what_is_in_force_and_marks_what_is_unusual() -> None:
     ]
 
 
-def test_the_summary_tells_database_jobs_and_keys_as_they_are_set() -> None:
+def test_the_summary_tells_database_jobs_keys_and_limits_as_they_are_set() -> None:
     """Large and broken numbers come out as they went in: an operator compares them with the file."""
     text = """\
         database: postgresql://me:hunter2@db:5432/news?sslmode=require
@@ -95,11 +101,15 @@ def test_the_summary_tells_database_jobs_and_keys_as_they_are_set() -> None:
           retry: {max_retries: 0}
           tasks: [news.tasks, "news.digest:app"]
         idempotency: {retention_h: 0.5, mismatch_status: 422, unknown: refuse}
+        listen: "[::1]:0"
+        limits: {body_bytes: 1, header_timeout_s: 0.25, body_timeout_s: 3600, drain_s: 0, connections: 1}
         """
+    limits = "bodies up to 1 bytes, headers within 0.25 s, bodies within 3600 s, 1 connections"
     ages = "expired after 31536000 s, revived after 1234567.5 s, kept 0.5 days"
-    assert summary(loaded(text)).splitlines()[:4] == [
+    assert summary(loaded(text)).splitlines()[:5] == [
         "data in .headgate, logs in .headgate/logs, database postgresql://me@db:5432/news",
         f"jobs: 1 worker, lease 1.5 s, timeout 0.25 s, {ages}, up to 123,456,789 pending, 1 per tenant",
         "  no retries; tasks from news.tasks, news.digest:app",
         "idempotency: keys kept 0.5 h, mismatch 422, unknown refuse",
+        f"http: listens at [::1]:0, {limits}, drained within 0 s",
     ]

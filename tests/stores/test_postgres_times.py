@@ -4,6 +4,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from contracts.job_stage import an_access_key
 from stores.postgres_stage import AheadClock, a_job, after, opened
 from stores_under_test import nodes_of
 
@@ -105,5 +106,23 @@ def test_a_clock_that_was_set_just_now_buries_nobody(postgres_url: str) -> None:
             assert "alive" in await nodes_of(store)
             clock.set(7200.0)
             assert not await store.expire(now=clock.utc().timestamp(), limit=9)
+
+    asyncio.run(main())
+
+
+def test_a_key_expires_at_the_same_moment_for_everybody(postgres_url: str) -> None:
+    """Made by a node whose clock is an hour ahead: the others see its times on their own clocks."""
+
+    async def main() -> None:
+        wrong = AheadClock(3600.0)
+        kept = an_access_key(created_at=wrong.utc(), expires_at=wrong.utc() + timedelta(seconds=60))
+        async with opened(postgres_url, clock=wrong) as ahead, opened(postgres_url) as right:
+            await ahead.add_access_key(kept)
+            [there], [here] = await ahead.access_keys(), await right.access_keys()
+
+        assert there.key.expires_at == kept.key.expires_at
+        assert here.key.expires_at is not None
+        assert kept.key.expires_at is not None
+        assert (kept.key.expires_at - here.key.expires_at).total_seconds() == pytest.approx(3600, abs=0.5)
 
     asyncio.run(main())

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import headgate
-from headgate.cli import config, dead, demo, jobs, work
+from headgate.cli import config, dead, demo, jobs, keys, serve, work
 
 app = typer.Typer(
     name="headgate",
@@ -15,9 +15,11 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+app.command("serve")(serve.command)
 app.command("work")(work.command)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(dead.app, name="dead")
+app.add_typer(keys.app, name="keys")
 app.add_typer(config.app, name="config")
 app.command("demo")(demo.command)
 

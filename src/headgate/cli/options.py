@@ -48,6 +48,16 @@ def read_past(text: str) -> datetime:
         raise typer.BadParameter(f"{error.message} Or how long ago: 90s, 30m, 2h, 7d.") from None
 
 
+def read_future(text: str) -> datetime:
+    """A moment as above, or how long from now: `12h`, `90d`."""
+    if found := _AGE.fullmatch(text):
+        return datetime.now(UTC) + timedelta(**{_UNIT[found[2]]: int(found[1])})
+    try:
+        return read_moment(text)
+    except typer.BadParameter as error:
+        raise typer.BadParameter(f"{error.message} Or how long from now: 12h, 90d.") from None
+
+
 ConfigOption = Annotated[
     Path | None,
     typer.Option("--config", "-c", help="Settings file; default ./headgate.yaml if there is one."),

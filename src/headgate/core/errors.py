@@ -9,6 +9,9 @@ HeadgateError
 │   ├── PayloadTooLarge
 │   ├── KeyMismatch                 an idempotency key came back with another request
 │   └── DuplicateRequest            the same request id is already in flight
+├── Unauthorized                    no key, or none that is valid
+├── NotAllowed                      the key's role does not cover it
+│   └── ModelNotAllowed             the key may not use this model
 ├── StateConflict                   not in this state: a finished job cannot be cancelled
 │   └── RecordExists                another record has this unique key
 ├── Refused                         not now; come back after `retry_after_s`
@@ -16,6 +19,7 @@ HeadgateError
 │   │   └── DeadlineUnreachable     the queue is longer than the caller's patience
 │   ├── UpstreamThrottled           the provider asked everybody to wait
 │   ├── RetryBudgetSpent            too many retries lately: a job's next attempt comes later
+│   ├── RateLimited                 the key has used what it may use
 │   ├── BacklogFull                 too many jobs wait already
 │   ├── KeyInProgress               another request with this idempotency key is still running
 │   ├── StoreUnavailable            the database cannot be reached, is locked or has no room
@@ -112,6 +116,24 @@ class KeyMismatch(InvalidRequest):
         super().__init__(message, param="idempotency_key")
 
 
+class Unauthorized(HeadgateError):
+    """No key came along, or none that is valid. Whether it expired, was revoked or never was is not told."""
+
+    code = "unauthorized"
+
+
+class NotAllowed(HeadgateError):
+    """The key is valid, but not for this."""
+
+    code = "not_allowed"
+
+
+class ModelNotAllowed(NotAllowed):
+    """The key may not use this model, whether there is one of that name or not."""
+
+    code = "model_not_allowed"
+
+
 class StateConflict(HeadgateError):
     """Not possible in the state it is in."""
 
@@ -158,6 +180,12 @@ class RetryBudgetSpent(Refused):
     code = "budget_exhausted"
 
 
+class RateLimited(Refused):
+    """The key has used up its requests or tokens of this minute, or has as many requests running as it may."""
+
+    code = "rate_limited"
+
+
 class BacklogFull(Refused):
     """As many jobs wait as are allowed to."""
 
@@ -191,6 +219,8 @@ class DeadlineExceeded(HeadgateError, TimeoutError):
     """The caller's time is up, wherever the call was."""
 
     code = "deadline_exceeded"
+    attempts: int = 0
+    """Provider calls made before."""
 
 
 class JobFailed(HeadgateError):

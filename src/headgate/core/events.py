@@ -9,6 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 from headgate.core.failures import Failure
+from headgate.core.idempotency import KeyOutcome
 from headgate.core.messages import Lane, Usage
 
 
@@ -58,6 +59,10 @@ class Responded(msgspec.Struct, frozen=True, kw_only=True):
     queue_ms: float
     usage: Usage | None = None
     error: str | None = None
+    first_token_ms: float | None = None
+    """From the request to its first content; only streams have it."""
+    cost_usd: float | None = None
+    """What the answer cost; None when nobody knows the price."""
 
 
 class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +70,7 @@ class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
 
     request_id: str
     model: str
+    lane: Lane
 
 
 class RequestRefused(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +121,13 @@ class HolderPreempted(msgspec.Struct, frozen=True, kw_only=True):
     request_ids: tuple[str, ...]
 
 
+class KeyUsed(msgspec.Struct, frozen=True, kw_only=True):
+    """A request came with an idempotency key. No event carries the key itself."""
+
+    endpoint: str
+    outcome: KeyOutcome
+
+
 class JobAccepted(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job is durable; `created` is False when its key or dedup key led to one that was there already."""
 
@@ -148,6 +161,8 @@ class JobsReplayed(msgspec.Struct, frozen=True, kw_only=True):
 
     by: str
     count: int
+    waited_s: tuple[float, ...] = ()
+    """How long each of them had been a dead letter."""
 
 
 class StoreChanged(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,6 +191,7 @@ Event: TypeAlias = (
     | UpstreamHeld
     | SlotsChanged
     | HolderPreempted
+    | KeyUsed
     | JobAccepted
     | JobSettled
     | JobsReplayed

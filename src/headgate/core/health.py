@@ -30,6 +30,16 @@ class Change(enum.StrEnum):
     RELEASED = "released"
 
 
+class Condition(enum.StrEnum):
+    """How an upstream is, as far as its last calls have shown."""
+
+    OK = "ok"
+    OPEN = "open"
+    """Its breaker is open, or a probe is on its way."""
+    HELD = "held"
+    """It is misconfigured."""
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     """Why nobody may pass, and when the next probe goes."""
@@ -136,6 +146,12 @@ class Health:
         """Nothing blocks and nothing is on probation: the fast answer for the hot path."""
         self.last_mistake: Failure | None = None
         """What the upstream said when it was last found misconfigured: shown to whoever is kept out."""
+
+    @property
+    def condition(self) -> Condition:
+        if self.hold.probation.active:
+            return Condition.HELD
+        return Condition.OPEN if self.breaker.probation.active else Condition.OK
 
     def block(self, now: float) -> Block | None:
         if self.clear:

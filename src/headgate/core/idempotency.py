@@ -55,6 +55,21 @@ class KeyState(enum.StrEnum):
     DONE = "done"
 
 
+class KeyOutcome(enum.StrEnum):
+    """What came of a request that brought a key."""
+
+    RAN = "ran"
+    """The first of its kind: the work was done for it."""
+    REPLAYED = "replayed"
+    """Told again from the store."""
+    SHARED = "shared"
+    """Came while the work was being done, and got the same answer."""
+    MISMATCH = "mismatch"
+    IN_PROGRESS = "in_progress"
+    FAILED = "failed"
+    """The work failed; the key is free again."""
+
+
 class KeyRow(msgspec.Struct, frozen=True, kw_only=True):
     """A key as it stands in the store. `lease` fences its owner, as a job's does."""
 

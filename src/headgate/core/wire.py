@@ -64,6 +64,8 @@ class WireReply(msgspec.Struct, frozen=True, kw_only=True):
     queue_ms: float = 0.0
     upstream_ms: float = 0.0
     """With providers, and between attempts."""
+    cost_usd: float | None = None
+    """What it cost; None when nobody knows the price."""
     replayed: bool = False
     """Told again under its idempotency key; nobody was asked for it this time."""
 

@@ -33,6 +33,7 @@ class Call:
         "attempts",
         "deadline",
         "finished",
+        "first_token_s",
         "goes_back",
         "lane",
         "model",
@@ -81,6 +82,8 @@ class Call:
         self.attempts = 0
         """Provider calls made, over all upstreams."""
         self.queue_s = 0.0
+        self.first_token_s: float | None = None
+        """How long a stream's first content took, from the start."""
         self.upstream_s = 0.0
         """Spent with providers, and asleep between attempts: what is left of the whole is queueing and our own work."""
         self.tries: dict[str, int] = {}

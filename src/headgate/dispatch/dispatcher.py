@@ -326,7 +326,7 @@ class Dispatcher:
 
 def _told(call: Call, error: HeadgateError) -> HeadgateError:
     """A gate that refuses knows nothing of the calls made elsewhere before."""
-    if isinstance(error, Refused | CallFailed):
+    if isinstance(error, Refused | CallFailed | DeadlineExceeded):
         error.attempts = max(error.attempts, call.attempts)
     return error
 
@@ -341,6 +341,8 @@ class _RefusedAtGate(Exception):
 
 def deadline_passed(call: Call, now: float) -> DeadlineExceeded:
     waited = f"{call.queue_s:.1f} s of them in the queue" if call.queue_s else "none of them in the queue"
-    return DeadlineExceeded(
+    error = DeadlineExceeded(
         f"{call.model}: no answer within {now - call.started_at:.1f} s, {waited}, {call.attempts} attempts made"
     )
+    error.attempts = call.attempts
+    return error

@@ -103,6 +103,13 @@ class KeyedStream:
     def usage(self) -> Usage | None:
         return None if self._told is None else self._told.usage
 
+    @property
+    def spent(self) -> Usage:
+        """What it has cost so far. Told again, it costs nothing."""
+        if self.replayed or self._live.stream is None:
+            return Usage(0, 0, estimated=True)
+        return self._live.stream.spent
+
     async def __aenter__(self) -> Self:
         try:
             await self._news()

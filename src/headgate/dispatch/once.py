@@ -13,11 +13,13 @@ from typing import Any, Final, Generic, TypeVar, assert_never
 
 import msgspec
 
-from headgate.core.errors import DeadlineExceeded, KeyInProgress, KeyMismatch, StoreUnavailable
+from headgate.core.errors import DeadlineExceeded, HeadgateError, KeyInProgress, KeyMismatch, StoreUnavailable
+from headgate.core.events import Event, KeyUsed
 from headgate.core.idempotency import (
     IdempotencyRules,
     InProgress,
     KeyClaim,
+    KeyOutcome,
     Mismatch,
     Replay,
     Run,
@@ -72,11 +74,19 @@ class _Shared:
 class Once:
     """The same key, the same answer, one recorded effect."""
 
-    def __init__(self, keys: Keys, rules: IdempotencyRules, node: Callable[[], str], clock: Clock) -> None:
+    def __init__(
+        self,
+        keys: Keys,
+        rules: IdempotencyRules,
+        node: Callable[[], str],
+        clock: Clock,
+        emit: Callable[[Event], None],
+    ) -> None:
         self._keys = keys
         self._rules = rules
         self._node = node
         self._clock = clock
+        self._emit = emit
         self._running: dict[Place, _Shared] = {}
         """Whatever this node holds in the store stands here; a key that does not is nobody's any more."""
 
@@ -85,17 +95,29 @@ class Once:
     ) -> Reply:
         """What is answered, or was answered before under this key."""
         claim = self._claim(endpoint, key, body)
-        place = (tenant, endpoint, key)
+        try:
+            reply, outcome = await self._found((tenant, endpoint, key), claim, asking, deadline)
+        except HeadgateError as error:
+            self._emit(KeyUsed(endpoint=endpoint, outcome=_outcome(error)))
+            raise
+        self._emit(KeyUsed(endpoint=endpoint, outcome=outcome))
+        return reply
+
+    async def _found(
+        self, place: Place, claim: KeyClaim, asking: Asking[Reply], deadline: float
+    ) -> tuple[Reply, KeyOutcome]:
         while True:
             shared = self._running.get(place)
             if shared is None:
                 reply: Reply | None = await self._lead(place, claim, asking, deadline).wait()
+                told_again = getattr(reply, "replayed", False)
+                outcome = KeyOutcome.REPLAYED if told_again else KeyOutcome.RAN
             elif shared.claim.request_hash != claim.request_hash:
-                raise KeyMismatch(key)
+                raise KeyMismatch(claim.key)
             else:
-                reply = await self._share(shared, deadline)
+                reply, outcome = await self._share(shared, deadline), KeyOutcome.SHARED
             if reply is not None:
-                return reply
+                return reply, outcome
 
     def _lead(self, place: Place, claim: KeyClaim, asking: Asking[Reply], deadline: float) -> _Shared:
         """Known here before the store is asked, so that nothing this node holds is ever forgotten."""
@@ -204,6 +226,16 @@ class Once:
 
     def _now(self) -> float:
         return self._clock.utc().timestamp()
+
+
+def _outcome(error: HeadgateError) -> KeyOutcome:
+    match error:
+        case KeyMismatch():
+            return KeyOutcome.MISMATCH
+        case KeyInProgress():
+            return KeyOutcome.IN_PROGRESS
+        case _:
+            return KeyOutcome.FAILED
 
 
 def _still_running(key: str) -> KeyInProgress:

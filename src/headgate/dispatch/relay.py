@@ -5,7 +5,7 @@ queues, and the answer is written in OpenAI's shape.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, Protocol, cast
 
 from headgate.core.embeddings import EmbeddingRequest
@@ -36,7 +36,7 @@ BYTES_PER_TOKEN: Final = 4
 class Wire(Protocol):
     """How a request reaches a provider, and its answer comes back in OpenAI's shape."""
 
-    async def answer(self, provider: Provider) -> WireAnswer: ...
+    def answer(self, provider: Provider) -> Awaitable[WireAnswer]: ...
 
     def stream(self, provider: Provider) -> AsyncIterator[bytes]: ...
 
@@ -61,8 +61,9 @@ class _Passing:
     def __init__(self, request: WireRequest) -> None:
         self._request = request
 
-    async def answer(self, provider: Provider) -> WireAnswer:
-        return await cast("WireProvider", provider).relay(self._request)
+    def answer(self, provider: Provider) -> Awaitable[WireAnswer]:
+        # The provider's own coroutine: each one around it would be gone through again at every step.
+        return cast("WireProvider", provider).relay(self._request)
 
     def stream(self, provider: Provider) -> AsyncIterator[bytes]:
         return cast("WireProvider", provider).relay_stream(self._request)
@@ -109,7 +110,8 @@ class Relay:
         self._first_token_s = first_token_s
 
     async def call(self, provider: Provider) -> WireAnswer:
-        return await in_time(self._wire.answer(provider), self._first_token_s)
+        answer = self._wire.answer(provider)
+        return await (answer if self._first_token_s is None else in_time(answer, self._first_token_s))
 
     def flaw(self, result: WireAnswer) -> str | None:
         return "the answer is blank" if result.blank else None
@@ -189,6 +191,13 @@ class RelayStream(AnswerStream[bytes]):
             self._usage = self._tail.usage
             raise
 
+    def _handed_out(self, piece: bytes) -> bytes:
+        """As it came, but for the end marker that some servers send after an error: that stream has no proper end."""
+        self._note(piece)
+        if DONE in piece and self._tail.failure is not None:
+            return piece[: piece.rfind(b"\n", 0, piece.rfind(DONE)) + 1]
+        return piece
+
     def _note(self, piece: bytes) -> None:
         self._tail.feed(piece)
 
@@ -200,5 +209,6 @@ class RelayStream(AnswerStream[bytes]):
 
 
 def _cut_short() -> ProviderFailure:
-    message = "the stream ended without its end: neither [DONE] nor a finish reason came"
+    # Without the marker's own name: who looks for it in the bytes must not find it in our error.
+    message = "the stream ended without its end: neither the end marker nor a finish reason came"
     return ProviderFailure(Failure(kind=FailureKind.TRANSIENT, message=message, code="stream_cut"))

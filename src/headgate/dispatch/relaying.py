@@ -65,8 +65,11 @@ class Relaying:
         await self._join()
         place = (request.tenant, request.endpoint, key)
         live = self._live.get(place)
-        if live is None or live.body != body:
+        if live is None:
             live = self._live[place] = Broadcast(body)
+        elif live.body != body:
+            # It will hear that the key is taken; those who listen already, and the next of them, are left alone.
+            live = Broadcast(body)
         live.readers += 1
 
         async def ask(announce: Announce) -> WireReply:
@@ -96,16 +99,18 @@ class Relaying:
             served = await self._requests.serve(request, call, relay)
         finally:
             self._requests.land(request)
+        usage = relay.usage(served.result)
         reply = WireReply(
             request_id=request.id,
             model=request.model,
             upstream=served.upstream.name,
             body=served.result.body,
-            usage=relay.usage(served.result),
+            usage=usage,
             attempts=call.attempts,
             latency_ms=(self._clock.now() - call.started_at) * 1000,
             queue_ms=call.queue_s * 1000,
             upstream_ms=call.upstream_s * 1000,
+            cost_usd=served.upstream.cost(usage),
         )
         self._requests.ended(request, call, upstream=reply.upstream, usage=reply.usage)
         return reply

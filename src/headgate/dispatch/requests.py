@@ -148,7 +148,7 @@ class Requests:
         self.ended(request, call, error=detail)
 
     def cancelled(self, request: AnyRequest) -> None:
-        self.dispatcher.emit(events.Cancelled(request_id=request.id, model=request.model))
+        self.dispatcher.emit(events.Cancelled(request_id=request.id, model=request.model, lane=request.lane))
 
     def ended(
         self,
@@ -171,5 +171,15 @@ class Requests:
                 queue_ms=call.queue_s * 1000,
                 usage=usage,
                 error=error,
+                first_token_ms=None if call.first_token_s is None else call.first_token_s * 1000,
+                cost_usd=self._cost(request.model, upstream, usage),
             )
         )
+
+    def _cost(self, model: str, name: str | None, usage: Usage | None) -> float | None:
+        if name is None or usage is None:
+            return None
+        for upstream in self.dispatcher.routes.find(model).upstreams:
+            if upstream.name == name:
+                return upstream.cost(usage)
+        return None

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from headgate.core.gate_rules import GateStatus
+from headgate.core.health import Condition
 from headgate.dispatch.routes import Route
 
 
@@ -13,6 +14,9 @@ class UpstreamStatus(GateStatus, frozen=True, kw_only=True):
 
     model: str
     upstream: str
+    condition: Condition
+    pause_s: float
+    """What is left of a pause that the provider asked for."""
 
 
 class QueueStatus(GateStatus, frozen=True, kw_only=True):
@@ -24,7 +28,11 @@ class QueueStatus(GateStatus, frozen=True, kw_only=True):
 def queue_status(routes: Iterable[Route]) -> QueueStatus:
     gates = tuple(
         UpstreamStatus(
-            model=route.model, upstream=upstream.name, **msgspec.structs.asdict(upstream.gate.status())
+            model=route.model,
+            upstream=upstream.name,
+            condition=upstream.condition,
+            pause_s=upstream.pause_s(),
+            **msgspec.structs.asdict(upstream.gate.status()),
         )
         for route in routes
         for upstream in route.upstreams

@@ -93,6 +93,13 @@ class AnswerStream(Generic[Piece]):
         """What it cost; known when the stream has ended."""
         return self._usage
 
+    @property
+    def spent(self) -> Usage:
+        """What it has cost so far: nothing before it opened, an estimate until its end."""
+        if self._usage is not None:
+            return self._usage
+        return Usage(0, 0, estimated=True) if self._served is None else self._estimate()
+
     async def __aenter__(self) -> Self:
         await self._open()
         return self
@@ -156,6 +163,7 @@ class AnswerStream(Generic[Piece]):
         finally:
             self._opening = False
         self._served = served
+        self._call.first_token_s = self._now() - self._call.started_at
         if self._closed_meanwhile():
             self._end()
             await self._abandon()

@@ -13,6 +13,10 @@ from headgate.core.wire import Endpoint, WireAnswer, WireRequest
 
 DONE: Final = b"data: [DONE]\n\n"
 _encode = msgspec.json.Encoder().encode
+_MOST_THINGS: Final = 200_000
+_MOST_COMMAS: Final = 2_000_000
+"""Lists, objects and texts in a body that is to be read; brackets and commas inside texts count, too. A text of a
+million tokens has fewer. Millions of empty lists take seconds to read, and everybody else would wait."""
 
 
 def to_request(wire: WireRequest) -> Request:
@@ -82,10 +86,21 @@ async def from_chunks(
 
 
 def _read_fields(fields: Mapping[str, msgspec.Raw]) -> dict[str, Any]:
+    _check_count(fields)
     try:
         return {name: msgspec.json.decode(value) for name, value in fields.items()}
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidRequest(f"the body is no JSON that can be read: {error}") from None
+
+
+def _check_count(fields: Mapping[str, msgspec.Raw]) -> None:
+    things = commas = 0
+    for value in fields.values():
+        raw = bytes(value)
+        things += raw.count(b"[") + raw.count(b"{") + (raw.count(b'"') - raw.count(b'\\"')) // 2
+        commas += raw.count(b",")
+    if things > _MOST_THINGS or commas > _MOST_COMMAS:
+        raise InvalidRequest("the body holds more lists, objects and texts than can be read; send less")
 
 
 def _prompt(params: dict[str, Any]) -> Sequence[Message]:

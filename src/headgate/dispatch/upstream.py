@@ -13,7 +13,7 @@ from headgate.core.errors import Preempted
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.foreign import classify
 from headgate.core.gate_rules import Door, Refusal
-from headgate.core.health import Change
+from headgate.core.health import Change, Condition
 from headgate.core.messages import Usage
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.provider import Provider
@@ -27,6 +27,8 @@ from headgate.dispatch.work import Work
 logger = logging.getLogger("headgate")
 T = TypeVar("T")
 Emit = Callable[[events.Event], None]
+Price = Callable[[Usage], float | None]
+"""What a usage costs in US dollars; None when nobody knows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,7 @@ class Upstream:
         emit: Emit,
         adaptive: bool = False,
         spill: bool = False,
+        price: Price | None = None,
     ) -> None:
         self.name = name
         self.provider = provider
@@ -61,6 +64,7 @@ class Upstream:
         self.timeouts = timeouts
         self.budget = budget
         self.spill = spill
+        self.price = price
         self.calls_made = 0
         self.visitors = 0
         """Calls that are with this upstream in any way, asleep between attempts included."""
@@ -75,8 +79,19 @@ class Upstream:
         admission = self.gate.admission
         return (admission.in_use + admission.waiting) / admission.slots
 
+    def cost(self, usage: Usage) -> float | None:
+        return None if self.price is None else self.price(usage)
+
     def blocked(self) -> bool:
         return self._health.block(self._clock.now()) is not None
+
+    @property
+    def condition(self) -> Condition:
+        return self._health.condition
+
+    def pause_s(self) -> float:
+        """What is left of its pause."""
+        return max(0.0, self.gate.admission.pause.until - self._clock.now())
 
     def paused(self) -> bool:
         return self._clock.now() < self.gate.admission.pause.until
@@ -131,10 +146,7 @@ class Upstream:
     def throttled(self, pause_s: float) -> None:
         """The provider asked to wait: everybody at this gate does."""
         if self.gate.pause(pause_s):
-            pause = self.gate.admission.pause
-            self._emit(
-                events.GatePaused(upstream=self.name, pause_s=max(0.0, pause.until - self._clock.now()))
-            )
+            self._emit(events.GatePaused(upstream=self.name, pause_s=self.pause_s()))
 
     def ended(
         self, ticket: Ticket, call: Call, number: int, failure: Failure | None, usage: Usage | None

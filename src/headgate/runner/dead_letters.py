@@ -66,7 +66,7 @@ class DeadLetters:
         if input is not None:
             new_input = encode(input, what="the input")
             self._durable.tasks.find(job.task).read(new_input)
-        if not await self._replay([job_id], by, tenant, new_input):
+        if not await self._replay([job], by, tenant, new_input):
             raise StateConflict(_why_not(job))
         return JobHandle(self._jobs, job_id, tenant)
 
@@ -90,7 +90,9 @@ class DeadLetters:
         check_text("by", by)
         which = _filter(tenant, task, reason, model, error_class, since, until, required=True)
         _check_rate(per_second)
-        async for done in self._in_bites(which, per_second, lambda ids: self._replay(ids, by, tenant, None)):
+        async for done in self._in_bites(
+            which, per_second, lambda jobs: self._replay(jobs, by, tenant, None)
+        ):
             yield done
 
     async def discard(self, job_id: str, *, by: str = "local", tenant: str = "local") -> None:
@@ -121,7 +123,9 @@ class DeadLetters:
         _check_rate(per_second)
         store = self._durable.store
         async for done in self._in_bites(
-            which, per_second, lambda ids: store.discard(ids, by=by, now=self._now(), tenant=tenant)
+            which,
+            per_second,
+            lambda jobs: store.discard([job.id for job in jobs], by=by, now=self._now(), tenant=tenant),
         ):
             yield done
 
@@ -136,23 +140,26 @@ class DeadLetters:
         done, after = 0, None
         while page := await self._durable.store.select(which, limit=bite, after=after):
             after = page[-1].id
-            done += len(await act([job.id for job in page]))
+            done += len(await act(page))
             yield done
             await self._clock.sleep(len(page) / per_second)
 
     async def _replay(
-        self, job_ids: Sequence[str], by: str, tenant: str, new_input: bytes | None
+        self, jobs: Sequence[Job], by: str, tenant: str, new_input: bytes | None
     ) -> Sequence[str]:
+        now = self._now()
         replayed = await self._durable.store.replay(
-            job_ids,
+            [job.id for job in jobs],
             by=by,
-            now=self._now(),
+            now=now,
             expires_after_s=self._durable.rules.expires_after_s,
             tenant=tenant,
             new_input=new_input,
         )
         if replayed:
-            self._emit(events.JobsReplayed(by=by, count=len(replayed)))
+            ended = {job.id: job.finished_at for job in jobs if job.finished_at is not None}
+            waited_s = tuple(max(0.0, now - ended[one].timestamp()) for one in replayed if one in ended)
+            self._emit(events.JobsReplayed(by=by, count=len(replayed), waited_s=waited_s))
         return replayed
 
     def _now(self) -> float:

@@ -10,8 +10,15 @@ from typing import Any, Final
 import msgspec
 
 from headgate.core import events
-from headgate.core.errors import BacklogFull, InvalidRequest, JobFailed, StateConflict, UnknownJob
-from headgate.core.idempotency import KeyClaim, Run, Unknown, key_claim
+from headgate.core.errors import (
+    BacklogFull,
+    InvalidRequest,
+    JobFailed,
+    KeyMismatch,
+    StateConflict,
+    UnknownJob,
+)
+from headgate.core.idempotency import KeyClaim, KeyOutcome, Run, Unknown, key_claim
 from headgate.core.job import Accepted, Job, JobState, NewJob
 from headgate.core.messages import check_text
 from headgate.core.ports.clock import Clock
@@ -231,7 +238,15 @@ class Jobs:
             # A repeat needs no room: its jobs are there already. Those of a list were all taken, or none was.
             if not await self._is_repeat(jobs[0]):
                 raise
-        accepted: list[Accepted] = await durable.store.accept(jobs, now=self._now())
+        try:
+            accepted: list[Accepted] = await durable.store.accept(jobs, now=self._now())
+        except KeyMismatch:
+            self._emit(events.KeyUsed(endpoint=ENDPOINT, outcome=KeyOutcome.MISMATCH))
+            raise
+        if jobs[0].key is not None:
+            # Of a list under one key all were taken now, or all before.
+            outcome = KeyOutcome.RAN if accepted[0].created else KeyOutcome.REPLAYED
+            self._emit(events.KeyUsed(endpoint=ENDPOINT, outcome=outcome))
         for job, answer in zip(jobs, accepted, strict=True):
             self._emit(
                 events.JobAccepted(

@@ -1,9 +1,26 @@
-"""Who calls, and what they may. The routes ask here and know nothing of keys."""
+"""Who calls, and what they may. The routes ask here and know nothing of keys; no request waits for the database."""
 
-from collections.abc import Iterable
-from typing import Protocol
+import asyncio
+import contextlib
+import hmac
+import logging
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Final, Protocol
 
+from headgate.core.access import AccessState, Action, KeptKey, may
+from headgate.core.errors import ModelNotAllowed, NotAllowed, StoreUnavailable, Unauthorized
+from headgate.core.key_text import digest_of, is_key_text
 from headgate.core.messages import Lane
+from headgate.core.metering import Meter
+from headgate.core.ports.clock import Clock
+from headgate.core.ports.store import Store
+from headgate.server.credential import read_credential
+
+logger = logging.getLogger("headgate")
+Headers = Iterable[tuple[bytes, bytes]]
+REFRESH_S: Final = 2.0
+"""How often the store is asked for changes: a key that was revoked elsewhere works no longer than this and one look."""
+_MOST_PATTERNS_TOLD: Final = 5
 
 
 class Caller(Protocol):
@@ -13,8 +30,10 @@ class Caller(Protocol):
     lane: Lane
     """Where its requests queue unless they say otherwise."""
 
+    def may_use(self, model: str) -> bool: ...
+
     def check_model(self, model: str) -> None:
-        """Raises when this caller may not use the model."""
+        """Raises ModelNotAllowed when this caller may not use the model."""
         ...
 
     def used(self, tokens: int) -> None:
@@ -29,7 +48,7 @@ class Caller(Protocol):
 class Access(Protocol):
     """The door."""
 
-    def admit(self, headers: Iterable[tuple[bytes, bytes]]) -> Caller:
+    def admit(self, headers: Headers, action: Action) -> Caller:
         """Let one request in, counted against its caller's limits, or raise what the client is told."""
         ...
 
@@ -39,6 +58,9 @@ class _Anybody:
 
     tenant = "local"
     lane = Lane.INTERACTIVE
+
+    def may_use(self, model: str) -> bool:  # noqa: ARG002 - the protocol's shape
+        return True
 
     def check_model(self, model: str) -> None:
         """Every model is open."""
@@ -50,11 +72,139 @@ class _Anybody:
         """Nobody counts."""
 
 
+_ANYBODY: Final = _Anybody()
+
+
 class OpenAccess:
-    """No keys were made: nobody is asked for one."""
+    """Nobody is asked for a key."""
 
-    def __init__(self) -> None:
-        self._anybody = _Anybody()
+    def admit(self, headers: Headers, action: Action) -> Caller:  # noqa: ARG002 - the protocol's shape
+        return _ANYBODY
 
-    def admit(self, headers: Iterable[tuple[bytes, bytes]]) -> Caller:  # noqa: ARG002 - the protocol's shape
-        return self._anybody
+
+class KeyCaller:
+    """The holder of one key. All its requests share this: it is what counts them."""
+
+    __slots__ = ("_meter", "_now", "digest", "key", "lane", "tenant")
+
+    def __init__(self, kept: KeptKey, meter: Meter, now: Callable[[], float]) -> None:
+        self.key = kept.key
+        self.digest = kept.digest
+        self.tenant = kept.key.tenant
+        self.lane = kept.key.lane
+        self._meter = meter
+        self._now = now
+
+    def enter(self, action: Action) -> None:
+        """Count a request in, or raise."""
+        if not may(self.key.role, action):
+            raise NotAllowed(f"a key of the role {self.key.role} may not {action}")
+        self._meter.enter(self._now())
+
+    def may_use(self, model: str) -> bool:
+        return self.key.may_use(model)
+
+    def check_model(self, model: str) -> None:
+        if self.key.may_use(model):
+            return
+        patterns = self.key.models
+        more = ", …" if len(patterns) > _MOST_PATTERNS_TOLD else ""
+        known = ", ".join(patterns[:_MOST_PATTERNS_TOLD]) + more
+        raise ModelNotAllowed(f"this key may not use the model {model[:100]!r}; it may use {known}")
+
+    def used(self, tokens: int) -> None:
+        self._meter.used(tokens, self._now())
+
+    def leave(self) -> None:
+        self._meter.leave()
+
+
+class KeyedAccess:
+    """Keys from the store, in a table in memory. Open to everybody only until the first key was ever made.
+
+    While the store is away the last table stays in force.
+    """
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._marker: Hashable = None
+        self._by_digest: dict[bytes, KeyCaller] = {}
+        self._by_credential: dict[bytes, KeyCaller] = {}
+        """The keys seen since the table was read, as they were sent: one entry per key at most."""
+        self._refreshing = asyncio.Lock()
+        self._duty: asyncio.Task[None] | None = None
+        self.has_keys = False
+        """Once True it stays: a gateway whose last key was revoked is closed, not open."""
+
+    async def start(self) -> None:
+        """Read the keys of an open store, and again and again from now on. Raises when they cannot be read now."""
+        await self.refresh()
+        self._duty = asyncio.create_task(self._keep_fresh(), name="headgate keys")
+
+    async def aclose(self) -> None:
+        if self._duty is not None:
+            self._duty.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._duty
+
+    def admit(self, headers: Headers, action: Action) -> Caller:
+        if not self.has_keys:
+            return _ANYBODY
+        presented = read_credential(headers)
+        # A dict compares by a hash that is secret to this process: how long it takes says nothing about any key.
+        caller = self._by_credential.get(presented) or self._find(presented)
+        if caller.key.expires_at is not None and caller.key.state(self._clock.utc()) is AccessState.EXPIRED:
+            raise _invalid()
+        caller.enter(action)
+        return caller
+
+    async def refresh(self) -> None:
+        """Look for changes now. Who adds or revokes a key in this process calls this afterwards."""
+        async with self._refreshing:
+            marker = await self._store.access_marker()
+            if marker != self._marker:
+                self._take(await self._store.access_keys())
+                self._marker = marker
+
+    def _take(self, everyone: Sequence[KeptKey]) -> None:
+        known = {caller.key.id: caller for caller in self._by_digest.values()}
+        living = [kept for kept in everyone if kept.key.revoked_at is None]
+        # A key never changes until it is revoked: whoever was there before goes on with what it has used.
+        callers = [known.get(kept.key.id) or self._caller(kept) for kept in living]
+        self._by_digest = {caller.digest: caller for caller in callers}
+        self._by_credential = {}
+        self.has_keys = self.has_keys or bool(everyone)
+
+    def _caller(self, kept: KeptKey) -> KeyCaller:
+        key = kept.key
+        meter = Meter(requests=key.requests_per_minute, tokens=key.tokens_per_minute, parallel=key.parallel)
+        return KeyCaller(kept, meter, self._clock.now)
+
+    def _find(self, presented: bytes) -> KeyCaller:
+        if not is_key_text(presented):
+            raise Unauthorized(
+                "this is not one of this gateway's keys: it is mistyped, cut short, or for another service"
+            )
+        digest = digest_of(presented, self._store.secret)
+        caller = self._by_digest.get(digest)
+        if caller is None or not hmac.compare_digest(caller.digest, digest):
+            raise _invalid()
+        self._by_credential[presented] = caller
+        return caller
+
+    async def _keep_fresh(self) -> None:
+        while True:
+            await self._clock.sleep(REFRESH_S)
+            try:
+                await self.refresh()
+            except StoreUnavailable as error:
+                logger.debug("keys: %s", error)
+            except Exception:
+                # Were this to end, nobody would hear of a revoked key any more.
+                logger.exception("the keys could not be read; the ones known stay in force")
+
+
+def _invalid() -> Unauthorized:
+    """The same for a key that expired, was revoked or never was: which of them is nobody's business."""
+    return Unauthorized("this key is not valid: it is unknown, expired or revoked")

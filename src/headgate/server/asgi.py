@@ -1,8 +1,8 @@
 """ASGI by hand: reading a body, sending an answer, knowing at once when the client has gone."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, MutableMapping
+from types import TracebackType
 from typing import Any, TypeAlias
 
 from headgate.server.errors import Header
@@ -42,16 +42,21 @@ async def respond(send: Send, status: int, headers: list[Header], body: bytes) -
     await send({"type": "http.response.body", "body": body})
 
 
-@contextmanager
-def cancelled_when_gone(scope: Scope) -> Iterator[None]:
+class CancelledWhenGone:
     """Inside, the running task is cancelled the moment the client leaves. Our own server offers that; others do not."""
-    watch = (scope.get("extensions") or {}).get("headgate")
-    task = asyncio.current_task()
-    if watch is None or task is None:
-        yield
-        return
-    watch.on_disconnect(task.cancel)
-    try:
-        yield
-    finally:
-        watch.on_disconnect(None)
+
+    __slots__ = ("_client",)
+
+    def __init__(self, scope: Scope) -> None:
+        self._client = (scope.get("extensions") or {}).get("headgate")
+
+    def __enter__(self) -> None:
+        task = asyncio.current_task()
+        if self._client is not None and task is not None:
+            self._client.on_disconnect(task.cancel)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._client is not None:
+            self._client.on_disconnect(None)

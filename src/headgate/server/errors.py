@@ -1,7 +1,8 @@
 """The one place that turns errors into HTTP: status, code, headers and OpenAI's error body."""
 
 import math
-from collections.abc import Mapping
+import traceback
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +14,7 @@ from headgate.core.errors import (
     KeyInProgress,
     RequestRejected,
 )
+from headgate.core.failures import FailureKind
 
 Header = tuple[bytes, bytes]
 STATUS_BY_CODE: Final[Mapping[str, int]] = {
@@ -43,6 +45,7 @@ INVITES: Final = frozenset({429, 503})
 """Come back later. Everything else has been tried as often as it helps: a client's own retries would only storm."""
 LONGEST_RETRY_AFTER_S: Final = 60
 CLIENT_CLOSED: Final = 499
+_BROKEN: Final = "something unexpected broke while the upstream was called; the gateway's log says what"
 _JSON: Final = (b"content-type", b"application/json")
 _FINAL: Final = (b"x-should-retry", b"false")
 
@@ -85,7 +88,27 @@ def read_error(error: Exception, *, mismatch_status: int = 409) -> Failed:
     if status in INVITES and retry_after_s is None:
         retry_after_s = 1.0
     param = error.param if isinstance(error, InvalidRequest) else None
-    return Failed(status, error.code, str(error), param, retry_after_s)
+    message = _BROKEN if is_crash(error) else str(error)
+    return Failed(status, error.code, message, param, retry_after_s)
+
+
+def is_crash(error: Exception) -> bool:
+    """Nobody foresaw it, so nobody knows what its text repeats: a prompt, a key."""
+    if isinstance(error, CallFailed):
+        return error.failure.kind is FailureKind.BROKEN
+    return not isinstance(error, HeadgateError)
+
+
+def crash_story(error: BaseException) -> str:
+    """What broke and where, for the log: kinds and lines of code, and none of the words."""
+    return "".join(_crash_lines(error))
+
+
+def _crash_lines(error: BaseException) -> Iterator[str]:
+    if error.__cause__ is not None:
+        yield from _crash_lines(error.__cause__)
+    yield f"{type(error).__name__}:\n"
+    yield from traceback.format_tb(error.__traceback__)
 
 
 def _status(error: HeadgateError, mismatch_status: int) -> int:

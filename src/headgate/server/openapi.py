@@ -53,12 +53,21 @@ _GATE: Final = {
     "accepting": _FLAG,
     "max_queue_depth": _WHOLE,
 }
-_MESSAGE: Final = _object(("role",), role=_TEXT, content={"type": ["string", "array", "null"]})
+_NAMED: Final = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"}
+_SOME_TEXT: Final = {"type": "string", "minLength": 1}
+_ONE_TEXT: Final = {"anyOf": [_SOME_TEXT, {**_list(_SOME_TEXT), "minItems": 1, "maxItems": 1}]}
+_SOME_TEXTS: Final = {"anyOf": [_SOME_TEXT, {**_list(_SOME_TEXT), "minItems": 1, "maxItems": 2048}]}
+_EVENT: Final = _object(("data",), event=_TEXT, data=_TEXT)
+_MESSAGE: Final = _object(
+    ("role",),
+    role=_TEXT,
+    content={"anyOf": [_TEXT, {"type": "null"}, _list({"type": "object"})]},
+)
 _SCHEMAS: Final = {
     "Error": _ERROR,
     "Chat": _object(
         ("model", "messages"),
-        model={"type": "string", "minLength": 1, "maxLength": 255},
+        model=_NAMED,
         messages={**_list(_MESSAGE), "minItems": 1},
         stream=_FLAG,
         service_tier=_TEXT,
@@ -72,8 +81,8 @@ _SCHEMAS: Final = {
         choices=_list({"type": "object"}),
         usage=_USAGE,
     ),
-    "Prompt": _object(("model", "prompt"), model=_TEXT, prompt={"type": ["string", "array"]}, stream=_FLAG),
-    "Texts": _object(("model", "input"), model=_TEXT, input={"type": ["string", "array"]}),
+    "Prompt": _object(("model", "prompt"), model=_NAMED, prompt=_ONE_TEXT, stream=_FLAG),
+    "Texts": _object(("model", "input"), model=_NAMED, input=_SOME_TEXTS),
     "Embeddings": _object(
         ("object", "data"), object={"const": "list"}, model=_TEXT, data=_list({"type": "object"}), usage=_USAGE
     ),
@@ -105,7 +114,7 @@ def _failures() -> dict[str, Any]:
 def _inference(summary: str, request: str, answer: str, *, streams: bool) -> dict[str, Any]:
     given = _json(_ref(answer), "The answer.")
     if streams:
-        given["content"]["text/event-stream"] = {"schema": _TEXT}
+        given["content"]["text/event-stream"] = {"schema": _EVENT}
     return {
         "post": {
             "summary": summary,

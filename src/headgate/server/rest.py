@@ -11,11 +11,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from headgate.core.access import Action
 from headgate.core.errors import HeadgateError, UnknownModel
 from headgate.core.ports.store import StoreHealth
 from headgate.gateway import Gateway
-from headgate.server.access import Access
-from headgate.server.errors import Failed, read_error
+from headgate.server.access import Access, Caller
+from headgate.server.errors import Failed, crash_story, is_crash, read_error
 from headgate.server.openapi import document
 
 logger = logging.getLogger("headgate")
@@ -57,12 +58,12 @@ class Rest:
         )
 
     async def _models(self, request: Request) -> Response:
-        caller = self._admit(request)
+        caller = self._admit(request, Action.LOOK)
         names = [name for name in self._gateway.routes.names() if caller.may_use(name)]
         return _json({"object": "list", "data": [self._shown(name) for name in names]})
 
     async def _model(self, request: Request) -> Response:
-        caller = self._admit(request)
+        caller = self._admit(request, Action.LOOK)
         name = request.path_params["name"]
         if not caller.may_use(name):
             raise UnknownModel(f"there is no model {name[:100]!r}", param="model")
@@ -70,11 +71,11 @@ class Rest:
         return _json(self._shown(name))
 
     async def _status(self, request: Request) -> Response:
-        self._admit(request)
+        self._admit(request, Action.WATCH)
         return _json(self._gateway.status())
 
     async def _tell_metrics(self, request: Request) -> Response:
-        self._admit(request)
+        self._admit(request, Action.WATCH)
         return Response(self._metrics(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def _live(self, request: Request) -> Response:  # noqa: ARG002 - Starlette's shape
@@ -96,8 +97,8 @@ class Rest:
     def _shown(self, name: str) -> dict[str, Any]:
         return {"id": name, "object": "model", "created": int(self._started_at), "owned_by": "headgate"}
 
-    def _admit(self, request: Request) -> Any:
-        caller = self._access.admit(request.scope["headers"])
+    def _admit(self, request: Request, action: Action) -> Caller:
+        caller = self._access.admit(request.scope["headers"], action)
         caller.leave()
         return caller
 
@@ -109,13 +110,16 @@ def _json(value: object, *, status: int = 200) -> Response:
 async def _http_error(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
     failed = Failed(status, _CODES.get(status, "invalid_request"), f"{request.method} {request.url.path}: {error}")
-    return _failed(failed)
+    response = _failed(failed)
+    # A 405 says which methods there are.
+    response.headers.update(getattr(error, "headers", None) or {})
+    return response
 
 
 async def _error(request: Request, error: Exception) -> Response:
     failed = read_error(error)
-    if failed.code == "internal":
-        logger.error("%s broke", request.url.path, exc_info=error)
+    if is_crash(error):
+        logger.error("%s broke\n%s", request.url.path, crash_story(error))
     return _failed(failed)
 
 

@@ -53,7 +53,7 @@ class Serving:
             started_at=clock.utc().timestamp(),
             version=version,
         )
-        self.server = Server(HttpApp(inference, rest.app()), limits=limits)
+        self.server = Server(HttpApp(inference, rest.app(), new_id), limits=limits)
 
     async def start(self, host: str, port: int) -> int:
         """Returns the port that is listened on."""
@@ -77,9 +77,19 @@ class Serving:
             raise InvalidRequest("this route cannot respond asynchronously; use chat completions", param="Prefer")
         if request.stream:
             raise InvalidRequest("a job cannot stream: leave out stream", param="stream")
-        given: dict[str, Any] = msgspec.json.decode(body)
-        given.pop("service_tier", None)
+        given = _read(body)
+        if "service_tier" not in request.fields:
+            given.pop("service_tier", None)  # It was ours, and is the job's lane now.
         handle = await self._gateway.jobs.submit(
             task, given, lane=request.lane, idempotency_key=head.key, tenant=request.tenant
         )
         return handle.id, msgspec.json.encode(await handle.job())
+
+
+def _read(body: bytes) -> dict[str, Any]:
+    """Until here nobody has looked inside its values."""
+    try:
+        given: dict[str, Any] = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidRequest(f"the body is no JSON that can be read: {error}") from None
+    return given

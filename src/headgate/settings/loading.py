@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from headgate.settings.environment import adopt_database, fill, override
 from headgate.settings.findings import Findings
+from headgate.settings.found import adopt_models
 from headgate.settings.places import TOP, Place
 from headgate.settings.reader import OptionsCheck, note_problem, option_problems, read_settings
 from headgate.settings.records import ALWAYS_THERE, SIMULATED, Settings
@@ -29,7 +30,8 @@ def load(
     """Read the settings; raises `InvalidSettings` with every mistake in them.
 
     `source` is a file's path, a mapping of the same shape, settings built in code (only their providers are
-    checked), or None: `./headgate.yaml` where it exists, else the defaults. `providers` are the known ones.
+    checked), or None: `./headgate.yaml` where it exists, else the defaults and the models that the environment has
+    credentials for. `providers` are the known ones.
     """
     findings = Findings()
     if isinstance(source, Settings):
@@ -38,6 +40,8 @@ def load(
         return source
     tree = _read_source(source, findings)
     _add_simulated(tree)
+    if source is None and not Path(DEFAULT_FILE).exists():
+        adopt_models(tree, env, providers, findings)
     override(tree, env, findings)
     adopt_database(tree, env, findings)
     _add_simulated(tree)

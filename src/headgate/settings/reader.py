@@ -23,6 +23,7 @@ from headgate.settings.database import SQLITE, database_mistake
 from headgate.settings.environment import DATABASE_URL
 from headgate.settings.fields import Record, build, check_keys, names_of, section, values_for
 from headgate.settings.findings import Findings
+from headgate.settings.front import LISTEN, Limits, listen_mistake
 from headgate.settings.places import TOP, Place
 from headgate.settings.records import ModelSettings, Settings, UpstreamSettings, check_gather, name_mistake
 from headgate.settings.yaml_text import Filled, shown, sort_of
@@ -63,6 +64,7 @@ def read_settings(
         models=models,
         jobs=_read_jobs(tree.get("jobs"), findings, ("jobs",)),
         idempotency=_read_record(IdempotencyRules, tree.get("idempotency"), findings, ("idempotency",)),
+        limits=_read_record(Limits, tree.get("limits"), findings, ("limits",)),
         **_single_values(tree, findings),
     )
 
@@ -75,6 +77,9 @@ def _single_values(tree: Mapping[str, Any], findings: Findings) -> dict[str, Any
         way_out = f"; set database: {SQLITE} to leave {DATABASE_URL} aside" if found else ""
         findings.reject(place, f"{mistake}{way_out}")
         del values["database"]
+    if mistake := listen_mistake(values.get("listen", LISTEN)):
+        findings.reject(("listen",), mistake)
+        del values["listen"]
     return values
 
 

@@ -13,6 +13,7 @@ from headgate.core.retry import RetryPolicy
 from headgate.core.timeouts import Timeouts
 from headgate.dispatch.routes import Balance, Gather
 from headgate.settings.database import SQLITE, database_mistake
+from headgate.settings.front import LISTEN, Address, Limits, listen_mistake, read_address
 
 SIMULATED: Final = "simulated"
 ALWAYS_THERE: Final = (SIMULATED, f"{SIMULATED}/*")
@@ -52,6 +53,8 @@ class ModelSettings:
     timeouts: Timeouts = field(default_factory=Timeouts)
     balance: Balance = Balance.ORDERED
     gather: Gather | None = None
+    stream_rescue: bool = False
+    """A stream that breaks is begun anew at the next upstream, and goes on where it was when the texts agree."""
 
     def __post_init__(self) -> None:
         review = Review()
@@ -72,12 +75,14 @@ class Settings:
     """Everything an operator can decide."""
 
     models: Mapping[str, ModelSettings] = field(default_factory=simulated_models)
+    listen: str = LISTEN
     data_dir: Path = Path(".headgate")
     logs_dir: Path | None = None
     database: str = field(default=SQLITE, repr=False)
     """`sqlite`, or the URL of a Postgres. It may hold a password, so it never prints."""
     jobs: JobRules = field(default_factory=JobRules)
     idempotency: IdempotencyRules = field(default_factory=IdempotencyRules)
+    limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
         review = Review()
@@ -89,7 +94,13 @@ class Settings:
                 review.add(field_name, mistake)
         if mistake := database_mistake(self.database):
             review.add("database", mistake)
+        if mistake := listen_mistake(self.listen):
+            review.add("listen", mistake)
         review.refuse()
+
+    @property
+    def address(self) -> Address:
+        return read_address(self.listen)
 
     @property
     def logs_path(self) -> Path:

@@ -22,6 +22,7 @@ def summary(settings: Settings) -> str:
         f"jobs: {', '.join(_job_words(settings.jobs))}",
         f"  {'; '.join(_task_words(settings.jobs))}",
         _idempotency_words(settings.idempotency),
+        f"http: {', '.join(_front_words(settings))}",
     ]
     for name, model in settings.models.items():
         lines += [f"{name}: {_worst_case(model)}", f"  {'; '.join(_model_words(model))}"]
@@ -53,6 +54,16 @@ def _idempotency_words(rules: IdempotencyRules) -> str:
     return f"idempotency: {kept}, mismatch {rules.mismatch_status}, unknown {rules.unknown}"
 
 
+def _front_words(settings: Settings) -> Iterator[str]:
+    limits = settings.limits
+    yield f"listens at {settings.listen}"
+    yield f"bodies up to {limits.body_bytes:,} bytes"
+    yield f"headers within {limits.header_timeout_s:.15g} s"
+    yield f"bodies within {limits.body_timeout_s:.15g} s"
+    yield f"{limits.connections:,} connections"
+    yield f"drained within {limits.drain_s:.15g} s"
+
+
 def _worst_case(model: ModelSettings) -> str:
     """Every upstream uses all its attempts; the deadline over everything ends it whatever they do."""
     count = model.retry.max_attempts * len(model.upstreams)
@@ -67,6 +78,8 @@ def _model_words(model: ModelSettings) -> Iterator[str]:
         yield f"balance {model.balance}"
     if model.gather is not None:
         yield f"gather {model.gather.size} within {model.gather.wait_ms:g} ms"
+    if model.stream_rescue:
+        yield "stream rescue"
 
 
 def _retry_words(retry: RetryPolicy) -> str:

@@ -28,6 +28,7 @@ from headgate.dispatch.upstream import Upstream
 from headgate.gateway import Gateway
 from headgate.observe.eventlog import EventLog
 from headgate.observe.fanout import EventFanout
+from headgate.observe.prices import Prices
 from headgate.runner.builtin import BUILT_IN
 from headgate.runner.durable import Durable
 from headgate.runner.tasks import Task, TaskTable
@@ -40,6 +41,7 @@ logger = logging.getLogger("headgate")
 SIMULATED: Final = "simulated"
 SQLITE: Final = "sqlite"
 DATABASE_FILE: Final = "headgate.db"
+__all__ = ["PROVIDERS", "ProviderKind", "Surroundings", "build", "open", "open_blocking", "read_settings"]
 
 SettingsSource = Settings | Mapping[str, Any] | str | Path | None
 """Built settings, a mapping shaped like headgate.yaml, a path to one, or None for ./headgate.yaml or defaults."""
@@ -65,8 +67,12 @@ def build(
     providers: Mapping[str, ProviderKind] = PROVIDERS,
     store: Store | None = None,
     tasks: Iterable[Task[Any, Any]] = (),
+    prices: Prices | None = None,
 ) -> Gateway:
-    """A gateway of these settings. Time, chance, ids and the store may be handed in; real ones are the default."""
+    """A gateway of these settings. Time, chance, ids and the store may be handed in; real ones are the default.
+
+    Prices that nobody loads are unknown, and so are the costs.
+    """
     builder = _Builder(
         settings,
         clock or SystemClock(),
@@ -75,6 +81,7 @@ def build(
         providers,
         new_id or random_id,
         Transports(),
+        prices or Prices(),
     )
     routes = builder.routes()
     requests = Requests(Dispatcher(routes, clock=builder.clock, chance=builder.chance, emit=builder.fanout))
@@ -99,6 +106,7 @@ async def open(  # noqa: A001 - `headgate.open(…)` is how it reads
     chance: Chance | None = None,
     work: bool = False,
     tasks: Iterable[Task[Any, Any]] = (),
+    prices: Prices | None = None,
 ) -> AsyncIterator[Gateway]:
     """A running gateway: `async with headgate.open() as gateway: await gateway.complete(…)`.
 
@@ -109,7 +117,7 @@ async def open(  # noqa: A001 - `headgate.open(…)` is how it reads
     checked = read_settings(settings, env=env)
     logger.info("%s", summary(checked))
     clock = clock or SystemClock()
-    gateway = build(checked, clock=clock, chance=chance, tasks=tasks)
+    gateway = build(checked, clock=clock, chance=chance, tasks=tasks, prices=prices)
     log = EventLog(checked.logs_path, utc=clock.utc)
     gateway.listen(log)
     try:
@@ -141,6 +149,7 @@ class _Builder:
     providers: Mapping[str, ProviderKind]
     new_id: Callable[[], str]
     transports: Transports
+    prices: Prices
 
     def durable(self, calls: JobCalls, store: Store | None, tasks: Iterable[Task[Any, Any]]) -> Durable:
         settings = self.settings
@@ -218,6 +227,7 @@ class _Builder:
             emit=self.fanout,
             adaptive=settings.adaptive,
             spill=settings.spill,
+            price=self.prices.of(settings.provider, provider_model, settings.options.get("base_url")),
         )
 
 

@@ -11,7 +11,7 @@ from headgate.dispatch.clock import SystemClock
 from headgate.providers.simulated import SimulatedOptions, SimulatedProvider
 from headgate.transport import Transport
 
-_PARTS: Final[Mapping[Part, Mapping[str, Any]]] = {
+PARTS: Final[Mapping[Part, Mapping[str, Any]]] = {
     Part.ANSWER: {},
     Part.BLANK: {"outcome": "blank"},
     Part.STREAM: {"chunks": len(WORDS)},
@@ -30,7 +30,7 @@ class _Nobody:
 
     def __init__(self, part: Part) -> None:
         self.provider = SimulatedProvider(
-            SimulatedOptions(latency_s=0, answers={QUESTION: SAID}, **_PARTS[part]),
+            SimulatedOptions(latency_s=0, answers={QUESTION: SAID}, **PARTS[part]),
             model="simulated",
             clock=SystemClock(),
             chance=random.Random(7).random,
@@ -58,5 +58,5 @@ def _make_provider(stub: Stub, transport: Transport) -> Provider:
 
 
 TROUPE: Final = Troupe(
-    make_stub=_Nobody, make_provider=_make_provider, cannot=frozenset(set(Part) - _PARTS.keys())
+    make_stub=_Nobody, make_provider=_make_provider, cannot=frozenset(set(Part) - PARTS.keys())
 )

@@ -64,6 +64,8 @@ def refusal(refused: Refused, refuse: Refuse) -> bytes:
         "content-type: application/json",
         f"content-length: {len(body)}",
         "connection: close",
+        # Nobody has seen this request before: its name is made here.
+        f"x-request-id: req_{random.getrandbits(128):032x}",
     ]
     if refused.retry_after_s is not None:
         lines.append(f"retry-after: {math.ceil(refused.retry_after_s)}")

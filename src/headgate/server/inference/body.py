@@ -33,6 +33,7 @@ def read_body(
     fields = _decode(body)
     model = _model(fields.pop("model", None))
     stream = _flag("stream", fields.pop("stream", None))
+    tier = _tier(fields)
     _check_asked(fields, endpoint)
     if endpoint is Endpoint.EMBEDDINGS and stream:
         raise InvalidRequest("embeddings are not streamed", param="stream")
@@ -43,7 +44,7 @@ def read_body(
         fields=fields,
         size_bytes=len(body),
         stream=stream,
-        lane=head.lane or _tier(fields) or lane,
+        lane=head.lane or tier or lane,
         tenant=tenant,
         agent_id=head.agent_id,
     )
@@ -51,6 +52,9 @@ def read_body(
 
 def _decode(body: bytes) -> dict[str, msgspec.Raw]:
     try:
+        if not body.isascii():
+            # Values stay as they came: what is no UTF-8 would only be noticed upstream.
+            body.decode()
         return _fields.decode(body)
     except msgspec.ValidationError:
         raise InvalidRequest("the body must be a JSON object") from None

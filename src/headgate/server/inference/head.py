@@ -37,9 +37,12 @@ _NOTHING: Final = Head()
 
 def read_head(headers: Iterable[tuple[bytes, bytes]]) -> Head:
     """`InvalidRequest` names the header that makes no sense."""
-    said = {name: value for name, value in headers if name in _WANTED}
-    if not said:
+    found = [header for header in headers if header[0] in _WANTED]
+    if not found:
         return _NOTHING
+    said = dict(found)
+    if len(said) != len(found):
+        _check_once(found)
     lane = said.get(b"x-headgate-lane")
     key = said.get(b"idempotency-key")
     return Head(
@@ -47,8 +50,16 @@ def read_head(headers: Iterable[tuple[bytes, bytes]]) -> Head:
         deadline_s=_deadline_s(said),
         agent_id=_agent_id(said.get(b"x-headgate-agent")),
         key=None if key is None else _key(key),
-        respond_async=b"respond-async" in said.get(b"prefer", b"").lower(),
+        respond_async=any(name == b"prefer" and _is_async(value) for name, value in found),
     )
+
+
+def _check_once(found: Iterable[tuple[bytes, bytes]]) -> None:
+    """Which of two keys or lanes would be meant is anybody's guess. Only `Prefer` is a list."""
+    names = [name.decode() for name, _ in found if name != b"prefer"]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise InvalidRequest(f"the header {twice} comes twice", param=twice)
 
 
 def _deadline_s(said: dict[bytes, bytes]) -> float | None:
@@ -70,6 +81,12 @@ def _seconds(value: bytes) -> float | None:
     except ValueError:
         return None
     return seconds if 0 < seconds < math.inf else None
+
+
+def _is_async(prefer: bytes) -> bool:
+    """RFC 7240: a list of wishes, each perhaps with parameters."""
+    wishes = prefer.lower().split(b",")
+    return any(wish.partition(b";")[0].strip() == b"respond-async" for wish in wishes)
 
 
 def _agent_id(value: bytes | None) -> str | None:

@@ -4,12 +4,13 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from headgate.core.access import Action
 from headgate.core.errors import Draining
 from headgate.core.wire import Endpoint, WireReply, WireRequest
 from headgate.dispatch.relaying import Relaying, Stream
 from headgate.server.access import Access, Caller
-from headgate.server.asgi import ClientGone, Receive, Scope, Send, cancelled_when_gone, read_whole, respond
-from headgate.server.errors import Header, read_error
+from headgate.server.asgi import CancelledWhenGone, ClientGone, Receive, Scope, Send, read_whole, respond
+from headgate.server.errors import Header, crash_story, is_crash, read_error
 from headgate.server.inference.body import read_body
 from headgate.server.inference.head import Head, read_head
 from headgate.server.inference.stream import Delivery
@@ -51,13 +52,15 @@ class Inference:
         try:
             if self._draining():
                 raise Draining("this process is shutting down; ask another, or again in a moment", retry_after_s=1.0)
-            caller = self._access.admit(scope["headers"])
-            with cancelled_when_gone(scope):
+            caller = self._access.admit(scope["headers"], Action.CALL)
+            with CancelledWhenGone(scope):
                 await self._serve(caller, request_id, scope, receive, send, started_at)
         except ClientGone:
             return
         except Exception as error:  # noqa: BLE001 - the HTTP edge: everything becomes an answer
             await self._fail(error, request_id, send)
+            # A frame it went through holds it: uncut, the whole request would wait for the garbage collector.
+            error.__traceback__ = None
         finally:
             if caller is not None:
                 caller.leave()
@@ -79,9 +82,11 @@ class Inference:
         elif request.stream:
             stream = await self._stream(request, head, body)
             delivery = Delivery(send, lambda: self._stream_story(stream, started_at))
-            await delivery.run(stream)
-            if stream.usage is not None:
-                caller.used(stream.usage.total_tokens)
+            try:
+                await delivery.run(stream)
+            finally:
+                # Who leaves in the middle has used what came until then.
+                caller.used(stream.spent.total_tokens)
         else:
             reply = await self._reply(request, head, body)
             caller.used(reply.usage.total_tokens)
@@ -111,6 +116,8 @@ class Inference:
         ]
         if reply.replayed:
             headers.append(_REPLAYED)
+        elif reply.cost_usd is not None:
+            headers.append((b"x-headgate-cost-usd", b"%.8f" % reply.cost_usd))
         return headers
 
     def _stream_story(self, stream: Stream, started_at: float) -> list[Header]:
@@ -130,9 +137,19 @@ class Inference:
 
     async def _fail(self, error: Exception, request_id: str, send: Send) -> None:
         failed = read_error(error, mismatch_status=self._mismatch_status)
-        if failed.code == "internal":
-            logger.error("request %s broke", request_id, exc_info=error)
-        await respond(send, failed.status, [*failed.headers(), _named(request_id)], failed.body)
+        if is_crash(error):
+            logger.error("request %s broke\n%s", request_id, crash_story(error))
+        headers = [*failed.headers(), _named(request_id), *_failed_story(error)]
+        await respond(send, failed.status, headers, failed.body)
+
+
+def _failed_story(error: Exception) -> list[Header]:
+    """How often providers were asked, and which one failed, where one can be named."""
+    story = [(b"x-headgate-attempts", b"%d" % getattr(error, "attempts", 0))]
+    upstream = getattr(error, "upstream", None)
+    if upstream is not None:
+        story.append((b"x-headgate-upstream", upstream.encode("latin-1", "replace")))
+    return story
 
 
 def _named(request_id: str) -> Header:

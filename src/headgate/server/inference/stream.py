@@ -1,16 +1,17 @@
 """Streams on their way to a client: nothing before the slot is held, comments while it is slow, an honest end."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
-from headgate.core.errors import HeadgateError
 from headgate.dispatch.relaying import Stream
 from headgate.server.asgi import Send
-from headgate.server.errors import Header, read_error
+from headgate.server.errors import Header, crash_story, is_crash, read_error
 
+logger = logging.getLogger("headgate")
 HEARTBEAT_S: Final = 15.0
 _HEARTBEAT: Final = b": still waiting\n\n"
 _SSE: Final = (b"content-type", b"text/event-stream")
@@ -37,10 +38,12 @@ class Delivery:
                 await self._start()
                 async for piece in stream:
                     await self._send({"type": "http.response.body", "body": piece, "more_body": True})
-        except HeadgateError as error:
+        except Exception as error:
             await self._stop_beating()
             if not self._started:
                 raise
+            if is_crash(error):
+                logger.error("request %s broke\n%s", stream.request_id, crash_story(error))  # noqa: TRY400
             await self._end_badly(error)
         finally:
             await self._stop_beating()
@@ -49,11 +52,12 @@ class Delivery:
 
     async def _start(self) -> None:
         if not self._started:
-            self._started = True
             headers = [_SSE, _FRESH, *self._story()]
             await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+            # Only now: a heartbeat may be stopped while it waits for a slow client.
+            self._started = True
 
-    async def _end_badly(self, error: HeadgateError) -> None:
+    async def _end_badly(self, error: Exception) -> None:
         """An event that every client takes for what it is, and no [DONE]."""
         body = msgspec.json.encode({"error": read_error(error).error})
         event = b"event: error\ndata: %b\n\n" % body

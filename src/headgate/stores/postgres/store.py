@@ -6,6 +6,7 @@ from headgate.core.errors import StoreUnavailable
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.store import StoreHealth
 from headgate.stores.listeners import Listeners
+from headgate.stores.postgres.access import AccessVerbs
 from headgate.stores.postgres.base import SQL
 from headgate.stores.postgres.bell import Bell
 from headgate.stores.postgres.claims import ClaimVerbs
@@ -20,7 +21,7 @@ from headgate.stores.postgres.upkeep import UpkeepVerbs
 from headgate.stores.postgres.url import read_url
 
 
-class PostgresStore(JobVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, RecordVerbs):
+class PostgresStore(JobVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, AccessVerbs, RecordVerbs):
     """`core.ports.store.Store` on a PostgreSQL that many nodes share."""
 
     def __init__(

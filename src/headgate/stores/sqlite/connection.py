@@ -84,8 +84,7 @@ def migrate(connection: apsw.Connection) -> None:
     try:
         known = connection.pragma("user_version")
         sql.refuse_newer(known, len(scripts))
-        if known == 0:
-            _refuse_foreign(connection)
+        _refuse_foreign(connection, known)
         for number, script in scripts[known:]:
             connection.execute(script)
             connection.pragma("user_version", number)
@@ -97,7 +96,13 @@ def migrate(connection: apsw.Connection) -> None:
     failpoints.reach(["migrate"], "after_commit")
 
 
-def _refuse_foreign(connection: apsw.Connection) -> None:
-    """Ours gets its tables and its number in one transaction: tables without a number are somebody else's."""
-    if connection.execute("select 1 from sqlite_master").get is not None:
+def _refuse_foreign(connection: apsw.Connection, known: int) -> None:
+    """Ours gets its tables and its number in one transaction: tables without a number are somebody else's.
+
+    A number without our tables is, too: others count their schemas in the same place.
+    """
+    if known:
+        if connection.execute("select 1 from sqlite_master where name = 'idempotency_keys'").get is None:
+            raise NotOurs(f"it says schema {known} and has none of its tables")
+    elif connection.execute("select 1 from sqlite_master").get is not None:
         raise NotOurs("it has tables already")

@@ -10,6 +10,7 @@ from headgate.core.errors import HeadgateError, SettingsError, StoreUnavailable
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.store import StoreHealth
 from headgate.stores.listeners import Listeners
+from headgate.stores.sqlite.access import AccessVerbs
 from headgate.stores.sqlite.base import SQL, value
 from headgate.stores.sqlite.claims import ClaimVerbs
 from headgate.stores.sqlite.connection import NotOurs, connect, migrate
@@ -23,7 +24,7 @@ from headgate.stores.sqlite.upkeep import UpkeepVerbs
 from headgate.stores.sqlite.writer import Writer
 
 
-class SqliteStore(JobVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, RecordVerbs):
+class SqliteStore(JobVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, AccessVerbs, RecordVerbs):
     """`core.ports.store.Store` in one file. Several processes may open it."""
 
     def __init__(

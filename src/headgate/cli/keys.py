@@ -1,0 +1,173 @@
+"""`headgate keys`: create, list, revoke."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final, TypeVar
+
+import typer
+from rich.text import Text
+
+from headgate.cli.options import ConfigOption, JsonOption, read_future
+from headgate.cli.running import run, settings_to_look
+from headgate.cli.screen import note, show, show_json, stdout
+from headgate.cli.tables import Column, Row, lay_out
+from headgate.cli.words import one_line, since, when
+from headgate.core.access import AccessKey, AccessState, AccessTerms, Role
+from headgate.core.messages import Lane
+from headgate.dispatch.clock import SystemClock
+from headgate.dispatch.ids import random_id
+from headgate.gateway import Gateway
+from headgate.runner.access_keys import AccessKeys
+
+T = TypeVar("T")
+app = typer.Typer(
+    help="Keys for callers over HTTP: make them, see them, take them back.", no_args_is_help=True
+)
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="What people call it.", show_default=False)]
+TenantOption = Annotated[str, typer.Option("--tenant", help="Whose requests these are.")]
+RoleOption = Annotated[Role, typer.Option("--role", help="call: ask models; read: only look; operate: all.")]
+ModelsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--models", metavar="PATTERN", help="Only these: summary, ollama/*; may be repeated; default: all."
+    ),
+]
+LaneOption = Annotated[
+    Lane, typer.Option("--lane", help="Where its requests queue unless they say otherwise.")
+]
+RpmOption = Annotated[int | None, typer.Option("--rpm", min=1, help="Requests in a minute, at most.")]
+TpmOption = Annotated[int | None, typer.Option("--tpm", min=1, help="Tokens in a minute, at most.")]
+ParallelOption = Annotated[int | None, typer.Option("--parallel", min=1, help="Requests at a time, at most.")]
+ExpiresOption = Annotated[
+    datetime | None,
+    typer.Option(
+        "--expires", parser=read_future, metavar="WHEN", help="A date, or how long from now: 12h, 90d."
+    ),
+]
+KeyArgument = Annotated[
+    str,
+    typer.Argument(metavar="KEY", help="Its id, its name, or its last four characters.", show_default=False),
+]
+AnyTenantOption = Annotated[str | None, typer.Option("--tenant", help="Only this tenant's; default: all.")]
+_STYLES: Final = {AccessState.ACTIVE: "green", AccessState.EXPIRED: "yellow", AccessState.REVOKED: "dim"}
+_COLUMNS: Final = (
+    Column("id"),
+    Column("name", flexible=True),
+    Column("ends in"),
+    Column("state"),
+    Column("role"),
+    Column("tenant", flexible=True),
+    Column("age", right=True),
+)
+
+
+@app.command("create")
+def create(
+    name: NameArgument,
+    *,
+    tenant: TenantOption = "local",
+    role: RoleOption = Role.CALL,
+    models: ModelsOption = None,
+    lane: LaneOption = Lane.INTERACTIVE,
+    rpm: RpmOption = None,
+    tpm: TpmOption = None,
+    parallel: ParallelOption = None,
+    expires: ExpiresOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Make a key and print it, once."""
+    terms = AccessTerms(
+        name=name,
+        tenant=tenant,
+        role=role,
+        models=tuple(part.strip() for words in models or () for part in words.split(",")),
+        lane=lane,
+        requests_per_minute=rpm,
+        tokens_per_minute=tpm,
+        parallel=parallel,
+        expires_at=expires,
+    )
+    issued = _with_keys(config, lambda keys: keys.create(terms))
+    key = issued.kept.key
+    note(
+        Text(
+            f"{key.id} {one_line(key.name)}: this is the key. It is not kept and cannot be shown again.",
+            "dim",
+        )
+    )
+    show(issued.text)
+
+
+@app.command("list")
+def list_keys(
+    as_json: JsonOption = False, tenant: AnyTenantOption = None, config: ConfigOption = None
+) -> None:
+    """List the keys, newest first; of each only its last four characters."""
+    found = _with_keys(config, lambda keys: keys.list(tenant=tenant))
+    if as_json:
+        last_id = found[-1].id if found else None
+        show_json({"object": "list", "data": found, "has_more": False, "last_id": last_id})
+    elif found:
+        _show_table(found)
+    elif tenant is not None:
+        show("No keys match.")
+    else:
+        show("There are no keys: only this machine may connect. Make one: headgate keys create NAME")
+
+
+@app.command("revoke")
+def revoke(
+    word: KeyArgument,
+    tenant: AnyTenantOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Take a key back: within 5 seconds no gateway accepts it any more."""
+    key = _with_keys(config, lambda keys: keys.revoke(word, tenant=tenant))
+    show(f"{key.id} ({one_line(key.name)}, …{key.last_four}) is revoked")
+
+
+def _with_keys(config: Path | None, action: Callable[[AccessKeys], Awaitable[T]]) -> T:
+    async def do(gateway: Gateway) -> T:
+        return await action(AccessKeys(gateway.durable, SystemClock(), random_id))
+
+    return run(settings_to_look(config), do)
+
+
+def _show_table(keys: Sequence[AccessKey]) -> None:
+    now = datetime.now(UTC)
+    rows = [_row(key, now) for key in keys]
+    show(*lay_out(_COLUMNS, rows, width=stdout().width, note="terms"))
+
+
+def _row(key: AccessKey, now: datetime) -> Row:
+    state = key.state(now)
+    cells = (
+        Text(key.id),
+        Text(one_line(key.name)),
+        Text(f"…{key.last_four}"),
+        Text(str(state), _STYLES[state]),
+        Text(str(key.role)),
+        Text(one_line(key.tenant)),
+        Text(since(key.created_at, now)),
+    )
+    words = _terms(key, now)
+    return Row(cells, Text(words, "dim") if words else None)
+
+
+def _terms(key: AccessKey, now: datetime) -> str:
+    """What holds for this key beyond the usual."""
+    words = [one_line(", ".join(key.models))] if key.models else []
+    if key.lane is not Lane.INTERACTIVE:
+        words.append(f"lane {key.lane}")
+    limits = (
+        (key.requests_per_minute, "requests/min"),
+        (key.tokens_per_minute, "tokens/min"),
+        (key.parallel, "parallel"),
+    )
+    words += [f"{limit:,} {what}" for limit, what in limits if limit is not None]
+    if key.revoked_at is not None:
+        words.append(f"revoked {when(key.revoked_at, now)}")
+    elif key.expires_at is not None:
+        words.append(f"until {when(key.expires_at, now)}")
+    return "; ".join(words)

@@ -1,0 +1,75 @@
+"""`headgate serve`: the HTTP gateway, and a worker in the same process unless told otherwise."""
+
+import asyncio
+import logging
+import signal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headgate.cli.logs import log_to_stderr
+from headgate.cli.options import ConfigOption, TasksOption
+from headgate.cli.running import run_for_long, settings_with_tasks
+from headgate.cli.signals import Signals
+from headgate.cli.words import count_of, one_line
+from headgate.settings import Settings
+
+if TYPE_CHECKING:
+    from headgate.wiring.serving import Served
+
+logger = logging.getLogger("headgate")
+
+
+def command(
+    listen: Annotated[
+        str | None, typer.Option("--listen", metavar="HOST:PORT", help="Instead of the settings'.")
+    ] = None,
+    no_work: Annotated[bool, typer.Option("--no-work", help="Take jobs in, but run none here.")] = False,
+    tasks: TasksOption = None,
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", min=1, max=10_000, help="Jobs at a time; default: the settings'."),
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Serve models over HTTP in OpenAI's format until SIGINT or SIGTERM; then finish what runs, and go.
+
+    At a stop new requests are refused at once; what is being served has `limits.drain_s` seconds to finish, and
+    jobs that have not ended by then go back uncounted. A second signal ends it at once.
+    """
+    settings = settings_with_tasks(config, tasks, workers)
+    if listen is not None:
+        settings = replace(settings, listen=listen)
+    run_for_long(_serve(settings, work=not no_work))
+
+
+async def _serve(settings: Settings, *, work: bool) -> None:
+    from headgate.wiring.serving import serve  # noqa: PLC0415 - no other command need wait for the HTTP stack
+
+    log_to_stderr(logging.INFO)
+    with Signals(signal.SIGINT, signal.SIGTERM) as signals:
+        async with serve(settings, work=work) as served:
+            typer.echo(_first_line(served, work=work))
+            await signals.first.wait()
+            logger.info("stopping: what is being served has %g s to finish", settings.limits.drain_s)
+            await _drain(served, signals, settings.limits.drain_s)
+    typer.echo("headgate serve: stopped")
+
+
+async def _drain(served: "Served", signals: Signals, drain_s: float) -> None:
+    """A second signal ends the patience."""
+    stopping = asyncio.create_task(served.serving.stop(drain_s))
+    hurry = asyncio.create_task(signals.second.wait())
+    await asyncio.wait({stopping, hurry}, return_when=asyncio.FIRST_COMPLETED)
+    if not stopping.done():
+        await served.serving.stop(0.0)
+    hurry.cancel()
+    await stopping
+
+
+def _first_line(served: "Served", *, work: bool) -> str:
+    names = served.gateway.routes.names()
+    models = f"{count_of(len(names), 'model')} ({', '.join(names)})"
+    workers = count_of(served.gateway.durable.rules.workers, "worker") if work else "no worker"
+    return one_line(f"headgate serve: {served.url}, {models}, {served.gateway.durable.store.name}, {workers}")

@@ -1,0 +1,92 @@
+"""What a caller used in the last minute, against what it may use. Exact, in bounded memory. Time is handed in."""
+
+import math
+from collections import deque
+from typing import Final
+
+from headgate.core.errors import RateLimited
+
+WINDOW_S: Final = 60.0
+GROUP_S: Final = 0.1
+"""What happens within this time is remembered together, as if all of it had happened at the end."""
+PARALLEL_RETRY_S: Final = 1.0
+"""Nobody knows when a running request ends."""
+
+
+class Window:
+    """Less than `most` before anything more comes in, in any 60 s. Late costs may go over it; then all wait."""
+
+    __slots__ = ("_groups", "_total", "most")
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self._total = 0
+        self._groups: deque[list[float]] = deque()
+        """[first, last, amount], 600 at most."""
+
+    def add(self, amount: int, now: float) -> None:
+        groups = self._groups
+        self._total += amount
+        if groups and now - groups[-1][0] < GROUP_S:
+            groups[-1][1] = now
+            groups[-1][2] += amount
+        else:
+            groups.append([now, now, amount])
+
+    def opens_at(self, now: float) -> float:
+        """When something more may come in; `now` when it may at once."""
+        groups = self._groups
+        while groups and groups[0][1] + WINDOW_S <= now:
+            self._total -= int(groups.popleft()[2])
+        left = self._total
+        opens_at = now
+        for _, last, amount in groups:
+            if left < self.most:
+                break
+            left -= int(amount)
+            opens_at = last + WINDOW_S
+        return opens_at
+
+
+class Meter:
+    """One caller's requests, tokens and requests in flight. A limit of None is none."""
+
+    __slots__ = ("_parallel", "_requests", "_tokens", "in_flight")
+
+    def __init__(self, *, requests: int | None, tokens: int | None, parallel: int | None) -> None:
+        self._requests = None if requests is None else Window(requests)
+        self._tokens = None if tokens is None else Window(tokens)
+        self._parallel = parallel
+        self.in_flight = 0
+
+    def enter(self, now: float) -> None:
+        """Count one request in, or raise RateLimited with the time that it takes. A refused one is not counted."""
+        if self._parallel is not None and self.in_flight >= self._parallel:
+            raise RateLimited(
+                f"this key may have {self._parallel} requests at a time, and has them running",
+                retry_after_s=PARALLEL_RETRY_S,
+            )
+        if self._requests is not None:
+            _refuse_full(self._requests, "requests", now)
+        if self._tokens is not None:
+            _refuse_full(self._tokens, "tokens", now)
+        if self._requests is not None:
+            self._requests.add(1, now)
+        self.in_flight += 1
+
+    def used(self, tokens: int, now: float) -> None:
+        if self._tokens is not None and tokens > 0:
+            self._tokens.add(tokens, now)
+
+    def leave(self) -> None:
+        self.in_flight -= 1
+
+
+def _refuse_full(window: Window, what: str, now: float) -> None:
+    wait_s = window.opens_at(now) - now
+    if wait_s > 0:
+        # Told in whole milliseconds, and one more: who comes back then must not be early.
+        raise RateLimited(
+            f"this key may use {window.most:,} {what} a minute; come back in {math.ceil(wait_s)} s",
+            retry_after_s=(math.floor(wait_s * 1000) + 1) / 1000,
+        )

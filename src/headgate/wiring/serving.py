@@ -1,0 +1,91 @@
+"""`headgate serve`, put together: a gateway, its keys, its metrics, one port."""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import headgate
+from headgate.core.access import check_listening
+from headgate.dispatch.clock import SystemClock
+from headgate.dispatch.ids import random_id
+from headgate.gateway import Gateway
+from headgate.observe.metrics import Metrics
+from headgate.observe.prices import Prices
+from headgate.server.access import KeyedAccess
+from headgate.server.http import HttpLimits
+from headgate.server.serving import Serving
+from headgate.settings import Settings
+from headgate.wiring import open as open_gateway
+
+logger = logging.getLogger("headgate")
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What is running, and where."""
+
+    gateway: Gateway
+    serving: Serving
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+
+@asynccontextmanager
+async def serve(settings: Settings, *, work: bool = True) -> AsyncIterator[Served]:
+    """Serve until the block ends, then drain. With `work` the process also runs jobs."""
+    clock, prices = SystemClock(), Prices()
+    async with open_gateway(settings, clock=clock, prices=prices) as gateway:
+        await gateway.durable.start()
+        access = KeyedAccess(gateway.durable.store, clock)
+        await access.start()
+        metrics = _metrics(gateway)
+        try:
+            address = settings.address
+            if note := check_listening(address.host, has_keys=access.has_keys):
+                logger.info("%s", note)
+            serving = Serving(
+                gateway,
+                access,
+                limits=_limits(settings),
+                metrics=metrics.exposition,
+                clock=clock,
+                new_id=random_id,
+                version=headgate.__version__,
+            )
+            port = await serving.start(address.host, address.port)
+            prices.load()
+            if work:
+                await gateway.work()
+            try:
+                yield Served(gateway, serving, address.host, port)
+            finally:
+                await serving.stop(settings.limits.drain_s)
+        finally:
+            await access.aclose()
+            await metrics.aclose()
+
+
+def _limits(settings: Settings) -> HttpLimits:
+    limits = settings.limits
+    return HttpLimits(
+        body_bytes=limits.body_bytes,
+        header_timeout_s=limits.header_timeout_s,
+        body_timeout_s=limits.body_timeout_s,
+        connections=limits.connections,
+    )
+
+
+def _metrics(gateway: Gateway) -> Metrics:
+    metrics = Metrics(
+        models=gateway.routes.names,
+        status=gateway.status,
+        count_jobs=lambda: gateway.jobs.count(tenant=None),
+    )
+    gateway.listen(metrics)
+    return metrics

@@ -1,0 +1,116 @@
+"""Limits per minute and at a time: never more than allowed in any 60 s, and a Retry-After that keeps its word."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headgate.core.errors import RateLimited
+from headgate.core.metering import WINDOW_S, Meter, Window
+
+gaps = st.sampled_from([0.0, 0.0, 0.01, 0.05, 0.3, 7.5, 59.9, 60.0]) | st.floats(0, 70)
+
+
+def a_meter(requests: int | None = None, tokens: int | None = None, parallel: int | None = None) -> Meter:
+    return Meter(requests=requests, tokens=tokens, parallel=parallel)
+
+
+def refused(meter: Meter, now: float) -> float:
+    with pytest.raises(RateLimited) as refusal:
+        meter.enter(now)
+    return refusal.value.retry_after_s
+
+
+@given(st.integers(1, 6), st.lists(gaps, max_size=60))
+def test_no_minute_ever_sees_more_and_retry_after_is_true(most: int, waits: list[float]) -> None:
+    """Whoever comes back after the time it was told is let in; whoever comes half a second earlier is not."""
+    meter, now, entered = a_meter(requests=most), 1000.0, list[float]()
+    for gap_s in waits:
+        now += gap_s
+        try:
+            meter.enter(now)
+        except RateLimited as refusal:
+            if refusal.retry_after_s > 0.5:
+                refused(meter, now + refusal.retry_after_s - 0.5)
+            now += refusal.retry_after_s
+            meter.enter(now)
+        entered.append(now)
+    for first, start in enumerate(entered):
+        assert sum(start <= at < start + WINDOW_S for at in entered[first:]) <= most
+
+
+def test_retry_after_is_a_minute_at_most() -> None:
+    """The header cannot say more."""
+    meter = a_meter(requests=3)
+    for at in (10.0, 10.05, 10.09):
+        meter.enter(at)
+
+    assert refused(meter, 10.09) == pytest.approx(60.0, abs=0.002)
+    assert refused(meter, 40.0) == pytest.approx(30.09, abs=0.002)
+    meter.enter(70.09)
+
+
+def test_refused_requests_do_not_count() -> None:
+    """A client that knocks all the time gets in as soon as anybody would."""
+    meter = a_meter(requests=1)
+    meter.enter(0.0)
+    for second in range(1, 60):
+        refused(meter, float(second))
+    meter.enter(60.0)
+
+
+def test_tokens_are_charged_when_they_are_known_and_close_the_door_then() -> None:
+    """A large answer may go over the limit; the next request waits until the minute has room."""
+    meter = a_meter(tokens=100)
+    meter.enter(0.0)
+    meter.enter(0.0)
+    meter.used(90, 5.0)
+    meter.enter(6.0)
+    meter.used(500, 10.0)
+
+    assert refused(meter, 12.0) == pytest.approx(58.0, abs=0.002)
+    meter.enter(70.0)
+
+
+def test_tokens_that_are_unknown_or_none_cost_nothing() -> None:
+    meter = a_meter(tokens=1)
+    meter.used(0, 1.0)
+    meter.used(-5, 1.0)
+    meter.enter(1.0)
+
+
+def test_only_so_many_at_a_time() -> None:
+    meter = a_meter(parallel=2)
+    meter.enter(0.0)
+    meter.enter(0.0)
+    assert refused(meter, 0.0) == 1.0
+    meter.leave()
+    meter.enter(0.0)
+    assert meter.in_flight == 2
+
+
+def test_a_full_line_costs_no_request_of_the_minute() -> None:
+    """One refusal must not spend another limit."""
+    meter = a_meter(requests=2, parallel=1)
+    meter.enter(0.0)
+    for _ in range(5):
+        refused(meter, 1.0)
+    meter.leave()
+    meter.enter(2.0)
+
+
+def test_without_limits_nothing_is_counted_but_who_is_inside() -> None:
+    meter = a_meter()
+    for _ in range(1000):
+        meter.enter(0.0)
+    assert meter.in_flight == 1000
+
+
+def test_memory_is_bounded_however_many_come() -> None:
+    """A million requests in a minute are some hundred groups."""
+    window = Window(10**9)
+    for number in range(200_000):
+        now = number * 0.0006
+        window.opens_at(now)
+        window.add(1, now)
+
+    assert len(window._groups) <= 602
