@@ -48,7 +48,7 @@ async def _run(folder: Path, task: Any, seconds: float) -> str:
 def test_a_task_that_blocks_the_loop_is_named_with_its_job_and_the_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, task: headgate.Task[Any, Any]
 ) -> None:
-    job_id = asyncio.run(_run(tmp_path, task, 0.5))
+    job_id = asyncio.run(_run(tmp_path, task, 1.5))
     told = next(one for one in _told(caplog) if job_id in one)
     assert f"in task {task.name!r} of job {job_id}" in told
     assert "test_lag.py" in told
