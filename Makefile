@@ -49,11 +49,12 @@ bench: $(VENV)/.dev ## Measured costs and figures, each beside its floor
 	@$(BIN)/python bench/transport.py
 	@$(BIN)/pytest -q tests/sim tests/dispatch/test_gate_machine.py
 
-soak: $(VENV)/.dev ## Ten minutes of random storms and gate machines, each from its seed
+soak: $(VENV)/.dev ## Random storms, gate machines and store machines, much longer than in the tests, each from its seed
 	@$(BIN)/python bench/soak.py
+	@HEADGATE_MACHINE_EXAMPLES=2000 $(BIN)/pytest -q --timeout 3600 tests/contracts/test_store_machine.py
 
 crash: $(VENV)/.dev ## Kill producers, workers and databases, over 1,000 times; nothing accepted may be lost, doubled or stuck
-	@HEADGATE_CRASH_ROUNDS=1000 $(BIN)/pytest tests/crash -q
+	@HEADGATE_CRASH_ROUNDS=1000 HEADGATE_POWER_CUTS=500 $(BIN)/pytest -q tests/crash tests/stores/test_sqlite_power.py
 
 lock: ## Pin all dependencies anew, with hashes (needs uv)
 	uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header --upgrade \

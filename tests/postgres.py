@@ -82,11 +82,20 @@ class Server:
         """An empty cluster, with its watcher."""
         command = ["/bin/sh", "-c", _WATCH, "watch", os.fspath(self.folder)]
         self._watcher = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+        self._bring_within_reach()
         initdb = [f"{self._bin_dir}/initdb", "--pgdata", f"{self.folder}/data", "--username", "postgres"]
         settled = ["--auth", "trust", "--encoding", "UTF8", "--locale", "C", "--no-sync", "--no-instructions"]
         done = subprocess.run([*initdb, *settled], capture_output=True, check=False, cwd="/", **_as_nobody())
         if done.returncode:
             raise RuntimeError(f"initdb failed: {done.stderr.decode()}")
+
+    def _bring_within_reach(self) -> None:
+        """A checkout in a private folder: nobody may not run what is in there, so it gets a copy."""
+        if not _is_open_to_all(self._bin_dir):
+            package = self._bin_dir.parents[1]
+            for name in (package.name, f"{package.name}.libs"):
+                shutil.copytree(package.with_name(name), self.folder / name, symlinks=True)
+            self._bin_dir = self.folder / package.name / "pginstall" / "bin"
 
     def start(self) -> None:
         """Start, and wait until it answers. After a kill, old backends may need a moment to leave."""

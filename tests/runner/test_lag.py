@@ -48,7 +48,7 @@ async def _run(folder: Path, task: Any, seconds: float) -> str:
 def test_a_task_that_blocks_the_loop_is_named_with_its_job_and_the_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, task: headgate.Task[Any, Any]
 ) -> None:
-    job_id = asyncio.run(_run(tmp_path, task, 0.5))
+    job_id = asyncio.run(_run(tmp_path, task, 1.5))
     told = next(one for one in _told(caplog) if job_id in one)
     assert f"in task {task.name!r} of job {job_id}" in told
     assert "test_lag.py" in told
@@ -66,7 +66,7 @@ def test_a_long_block_is_told_while_it_lasts_and_once_a_second_at_most(
     """A loop that stands still for longer than the lease loses its jobs: it must not be told only afterwards."""
 
     async def main() -> None:
-        watch = LagWatch(lambda name: f"task {name!r}")
+        watch = LagWatch(lambda name: f"task {name!r}", busy=lambda: True)
         watch.start()
         asyncio.current_task().set_name("stuck")  # type: ignore[union-attr]
         await asyncio.sleep(0.2)
@@ -87,7 +87,7 @@ def test_a_long_block_is_told_while_it_lasts_and_once_a_second_at_most(
 
 def test_it_leaves_no_thread_behind_and_stopping_twice_does_nothing() -> None:
     async def main() -> None:
-        watch = LagWatch(lambda name: name)
+        watch = LagWatch(lambda name: name, busy=lambda: True)
         watch.stop()
         watch.start()
         watch.stop()

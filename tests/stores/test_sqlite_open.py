@@ -232,8 +232,10 @@ def _as_nobody(act: Callable[[], None]) -> str:
 
 
 @pytest.fixture
-def open_folder() -> Iterator[Path]:
+def open_folder(tmp_path: Path) -> Iterator[Path]:
     """A folder that others may enter: pytest's own are private, however deep."""
+    # A checkout may be private too: what is read from it is read before somebody else tries.
+    opened(tmp_path / "first.db")
     with tempfile.TemporaryDirectory() as parent:
         Path(parent).chmod(0o755)
         folder = Path(parent) / "data"

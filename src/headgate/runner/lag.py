@@ -14,16 +14,19 @@ from typing import Final
 
 logger = logging.getLogger("headgate")
 KNOCK_EVERY_S: Final = 0.05
+IDLE_S: Final = 0.25
+"""While nothing runs nobody is knocked up; whoever blocks the loop from his first line on is found this late."""
 LAG_S: Final = 0.1
 """A loop that does not answer for this long is held up."""
 TELL_EVERY_S: Final = 1.0
 
 
 class LagWatch:
-    """Watches the loop it is started on. `describe` makes words for people of an asyncio task's name."""
+    """Watches the loop it is started on, while it is `busy`. `describe` makes words of an asyncio task's name."""
 
-    def __init__(self, describe: Callable[[str], str]) -> None:
+    def __init__(self, describe: Callable[[str], str], busy: Callable[[], bool]) -> None:
         self._describe = describe
+        self._busy = busy
         self._stopped = threading.Event()
         self._answered = threading.Event()
         self._thread: threading.Thread | None = None
@@ -47,6 +50,9 @@ class LagWatch:
 
     def _watch(self, loop: asyncio.AbstractEventLoop, thread: int) -> None:
         while not self._stopped.is_set():
+            if not self._busy():
+                self._stopped.wait(IDLE_S)
+                continue
             began_at = time.monotonic()
             try:
                 held_up = self._knock(loop, thread)

@@ -75,7 +75,7 @@ class Worker:
         self._stopping = False
         self._unknown: set[str] = set()
         self._unlisten: Callable[[], None] = lambda: None
-        self._lag = LagWatch(self._describe)
+        self._lag = LagWatch(self._describe, busy=lambda: bool(self._running))
 
     @property
     def running(self) -> int:

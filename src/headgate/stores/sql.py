@@ -1,6 +1,7 @@
 """Named SQL statements from `.sql` files: `-- name: claim`, then what it is for, then the statement."""
 
 import re
+from functools import cache
 from importlib import resources
 from types import SimpleNamespace
 from typing import Final
@@ -41,6 +42,7 @@ def load(package: str) -> Statements:
     return Statements(**found)
 
 
+@cache
 def migrations(package: str) -> list[tuple[int, str]]:
     """(number, script), in order: `0001_jobs.sql`, `0002_….sql`, with no gap."""
     files = [file for file in resources.files(package).iterdir() if file.name.endswith(".sql")]

@@ -34,6 +34,8 @@ CLOSE_S: Final = 5.0
 STATEMENT_S: Final = 3
 """A plan that was made for an empty table is no good when a flood has come: it is thrown away after this long."""
 MOST_TRIES: Final = 5
+SILENT_MS: Final = 3000
+"""A node that falls silent amid a transaction holds its row locks no longer than this: others want its jobs."""
 
 
 class Database:
@@ -129,6 +131,9 @@ class Database:
 
         async def together(connection: Connection) -> T:
             async with connection.transaction(isolation="read_committed"):
+                if self._apart:
+                    # A pooler's connections are others' too: nothing may outlive the transaction.
+                    await connection.execute(f"set local idle_in_transaction_session_timeout = {SILENT_MS}")
                 result = await body(connection)
                 failpoints.reach([verb], "before_commit")
             failpoints.reach([verb], "after_commit")
@@ -191,12 +196,15 @@ class Database:
             await self._pool.expire_connections()
 
     def _options(self) -> dict[str, Any]:
+        settings = {"application_name": "headgate"}
+        if not self._apart:
+            settings["idle_in_transaction_session_timeout"] = str(SILENT_MS)
         return {
             "timeout": CONNECT_S,
             "command_timeout": COMMAND_S,
             "statement_cache_size": self._address.statement_cache_size,
             "max_cached_statement_lifetime": STATEMENT_S,
-            "server_settings": {"application_name": "headgate"},
+            "server_settings": settings,
         }
 
 
