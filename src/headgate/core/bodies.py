@@ -32,9 +32,7 @@ def answer_body(
     }
 
 
-def text_body(
-    answer: Answer, usage: Usage, *, request_id: str, model: str, created: float
-) -> dict[str, Any]:
+def text_body(answer: Answer, usage: Usage, *, request_id: str, model: str, created: float) -> dict[str, Any]:
     """A completion of the older kind, which is only text."""
     choice = {
         "index": 0,
@@ -52,9 +50,7 @@ def text_body(
     }
 
 
-def chunk_body(
-    chunk: Chunk, *, request_id: str, model: str, created: float, first: bool
-) -> dict[str, Any]:
+def chunk_body(chunk: Chunk, *, request_id: str, model: str, created: float, first: bool) -> dict[str, Any]:
     """A piece of a streamed chat completion. One with nothing but usage has no choices."""
     delta: dict[str, Any] = {"role": "assistant"} if first else {}
     if chunk.text:

@@ -23,9 +23,7 @@ class Broadcast:
         self.readers = 0
         self._waiting: set[asyncio.Future[None]] = set()
 
-    async def run(
-        self, stream: RelayStream, request: WireRequest, took_s: Callable[[], float]
-    ) -> WireReply:
+    async def run(self, stream: RelayStream, request: WireRequest, took_s: Callable[[], float]) -> WireReply:
         """Write it to its end. What breaks it goes to whoever waits for the reply."""
         if self.pieces:
             # Its first writer ran out of time in the middle; its readers cannot be given another beginning.

@@ -183,20 +183,17 @@ class RelayStream(AnswerStream[bytes]):
         try:
             return await next_chunk(pieces, patience_s)
         except StopAsyncIteration:
-            if self._tail.failure is not None:
-                # Some servers tell of an error and then end as if all were well.
-                raise ProviderFailure(self._tail.failure) from None
-            if not (self._tail.done or self._tail.finished):
-                raise _cut_short() from None
-            self._usage = self._tail.usage
+            self._check_end()
             raise
 
-    def _handed_out(self, piece: bytes) -> bytes:
-        """As it came, but for the end marker that some servers send after an error: that stream has no proper end."""
-        self._note(piece)
-        if DONE in piece and self._tail.failure is not None:
-            return piece[: piece.rfind(b"\n", 0, piece.rfind(DONE)) + 1]
-        return piece
+    def _check_end(self) -> None:
+        """The upstream has said its last: was it the end?"""
+        if self._tail.failure is not None:
+            # Some servers tell of an error and then end as if all were well.
+            raise ProviderFailure(self._tail.failure)
+        if not (self._tail.done or self._tail.finished):
+            raise _cut_short()
+        self._usage = self._tail.usage
 
     def _note(self, piece: bytes) -> None:
         self._tail.feed(piece)

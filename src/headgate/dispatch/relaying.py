@@ -12,6 +12,7 @@ from headgate.dispatch.keyed_stream import Broadcast, KeyedStream
 from headgate.dispatch.once import Asking, Once
 from headgate.dispatch.relay import Relay, RelayStream, Wire, wire_for
 from headgate.dispatch.requests import Requests
+from headgate.dispatch.rescue import RescuedStream
 
 Stream: TypeAlias = RelayStream | KeyedStream
 _encode = msgspec.msgpack.Encoder().encode
@@ -53,15 +54,14 @@ class Relaying:
 
     def stream(self, request: WireRequest, *, deadline_s: float | None = None) -> RelayStream:
         """Nothing is sent before it is opened."""
-        call = self._requests.call(request, deadline_s=deadline_s)
-        return RelayStream(self._requests, request, call, self._wire(request))
+        return self._stream(request, self._requests.call(request, deadline_s=deadline_s))
 
     async def stream_once(
         self, request: WireRequest, key: str, body: bytes, *, deadline_s: float | None = None
     ) -> KeyedStream:
         """The stream that this key has, or gets now; while it is being written, everybody reads it from the start."""
         call = self._requests.call(request, deadline_s=deadline_s)
-        stream = RelayStream(self._requests, request, call, self._wire(request))
+        stream = self._stream(request, call)
         await self._join()
         place = (request.tenant, request.endpoint, key)
         live = self._live.get(place)
@@ -118,6 +118,11 @@ class Relaying:
     def _prepare(self, request: WireRequest, deadline_s: float | None) -> tuple[Call, Relay]:
         call = self._requests.call(request, deadline_s=deadline_s)
         return call, Relay(request, self._wire(request), self._requests.first_token_s(request))
+
+    def _stream(self, request: WireRequest, call: Call) -> RelayStream:
+        route = self._requests.dispatcher.routes.find(request.model)
+        kind = RescuedStream if route.stream_rescue else RelayStream
+        return kind(self._requests, request, call, self._wire(request))
 
     def _wire(self, request: WireRequest) -> Wire:
         route = self._requests.dispatcher.routes.find(request.model)

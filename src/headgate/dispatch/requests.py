@@ -109,6 +109,9 @@ class Requests:
     def first_token_s(self, request: AnyRequest) -> float | None:
         return self.dispatcher.routes.find(request.model).timeouts.first_token_s
 
+    def first_token_of_streams_s(self, model: str) -> float:
+        return self.dispatcher.routes.find(model).timeouts.stream_first_token_s
+
     def reply(self, request: Request, call: Call, answer: Answer, upstream: str) -> Reply:
         return Reply(
             request_id=request.id,

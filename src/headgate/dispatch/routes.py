@@ -39,6 +39,8 @@ class Route:
     balance: Balance = Balance.ORDERED
     gather: Gather | None = None
     """Set when single calls to this model are gathered into micro-batches."""
+    stream_rescue: bool = False
+    """A stream that breaks goes on at the next upstream, if that one tells the same."""
 
     @property
     def most_inputs(self) -> int:

@@ -30,6 +30,7 @@ class AnswerStream(Generic[Piece]):
         self._request = request
         self._call = call
         self._served: Served[Opened[Piece]] | None = None
+        self._upstream: str | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._flying = False
@@ -70,7 +71,7 @@ class AnswerStream(Generic[Piece]):
     @property
     def upstream(self) -> str | None:
         """Who is answering; None before the first content came."""
-        return self._served.upstream.name if self._served else None
+        return self._upstream
 
     @property
     def attempts(self) -> int:
@@ -98,7 +99,7 @@ class AnswerStream(Generic[Piece]):
         """What it has cost so far: nothing before it opened, an estimate until its end."""
         if self._usage is not None:
             return self._usage
-        return Usage(0, 0, estimated=True) if self._served is None else self._estimate()
+        return Usage(0, 0, estimated=True) if self._call.first_token_s is None else self._estimate()
 
     async def __aenter__(self) -> Self:
         await self._open()
@@ -149,7 +150,7 @@ class AnswerStream(Generic[Piece]):
             return self._served
         self._requests.take_off(self._request)
         self._flying = self._opening = True
-        first_token_s = self._requests.dispatcher.routes.find(self._call.model).timeouts.stream_first_token_s
+        first_token_s = self._requests.first_token_of_streams_s(self._call.model)
         try:
             served = await self._requests.dispatcher.run(self._call, self._opening_work(first_token_s))
         except asyncio.CancelledError:
@@ -162,16 +163,20 @@ class AnswerStream(Generic[Piece]):
             raise
         finally:
             self._opening = False
-        self._served = served
+        self._hold(served)
         self._call.first_token_s = self._now() - self._call.started_at
         if self._closed_meanwhile():
             self._end()
             await self._abandon()
             raise InvalidRequest("this stream was closed while it opened")
-        served.ticket.streaming = True
         self._loop = asyncio.get_running_loop()
         self._timer = self._loop.call_at(self._call.deadline, _on_deadline, weakref.ref(self))
         return served
+
+    def _hold(self, served: Served[Opened[Piece]]) -> None:
+        self._served = served
+        self._upstream = served.upstream.name
+        served.ticket.streaming = True
 
     def _closed_meanwhile(self) -> bool:
         return self._over
@@ -196,7 +201,25 @@ class AnswerStream(Generic[Piece]):
         except Exception as error:
             if self._now() >= self._call.deadline:
                 raise await self._expired() from error
-            raise await self._cut(served, error) from error
+            return await self._go_on(served, error)
+
+    async def _go_on(self, served: Served[Opened[Piece]], error: Exception) -> Piece:
+        """The stream broke: go on elsewhere where that can be, else tell the reader."""
+        failure = classify(error, now=self._requests.dispatcher.clock.utc())
+        try:
+            await self._break_off(served, failure)
+            piece = await self._rescue(served, failure)
+        except BaseException:
+            self._end()
+            self._requests.cancelled(self._request)
+            raise
+        if piece is None:
+            raise self._cut(served, failure) from error
+        return self._handed_out(piece)
+
+    async def _rescue(self, served: Served[Opened[Piece]], failure: Failure) -> Piece | None:  # noqa: ARG002 - overridden
+        """The next piece from somewhere else; None when there is no such thing."""
+        return None
 
     def _patience_s(self, served: Served[Opened[Piece]]) -> float:
         return min(served.upstream.timeouts.idle_s, max(0.0, self._call.deadline - self._now()))
@@ -215,23 +238,27 @@ class AnswerStream(Generic[Piece]):
         self._usage = self._usage or self._estimate()
         self._requests.ended(self._request, self._call, upstream=served.upstream.name, usage=self._usage)
 
-    async def _cut(self, served: Served[Opened[Piece]], error: Exception) -> StreamCut:
-        """The stream broke after content was handed out: nothing can be retried, everything is noted."""
-        self._end()
-        failure = classify(error, now=self._requests.dispatcher.clock.utc())
-        cut = StreamCut(
-            f"{served.upstream.name}: the stream broke after {self._length()}: "
-            f"{failure.message or failure.error}",
-            failure=failure,
-            attempts=self._call.attempts,
-        )
+    async def _break_off(self, served: Served[Opened[Piece]], failure: Failure) -> None:
+        """Close the broken call and settle its books; it is nobody's any more."""
+        self._served = None
         try:
             await close_stream(served.result.chunks)
         finally:
             served.upstream.free_tokens(served.ticket)
             served.upstream.ended(served.ticket, self._call, served.number, failure, self._usage)
             served.release()
-            self._requests.failed(self._request, self._call, cut)
+
+    def _cut(self, served: Served[Opened[Piece]], failure: Failure) -> StreamCut:
+        """It broke after content was handed out: nothing can be retried, everything is noted."""
+        self._end()
+        cut = StreamCut(
+            f"{served.upstream.name}: the stream broke after {self._length()}: "
+            f"{failure.message or failure.error}",
+            failure=failure,
+            attempts=self._call.attempts,
+        )
+        cut.upstream = served.upstream.name
+        self._requests.failed(self._request, self._call, cut)
         return cut
 
     async def _expired(self) -> DeadlineExceeded:

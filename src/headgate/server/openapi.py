@@ -84,7 +84,11 @@ _SCHEMAS: Final = {
     "Prompt": _object(("model", "prompt"), model=_NAMED, prompt=_ONE_TEXT, stream=_FLAG),
     "Texts": _object(("model", "input"), model=_NAMED, input=_SOME_TEXTS),
     "Embeddings": _object(
-        ("object", "data"), object={"const": "list"}, model=_TEXT, data=_list({"type": "object"}), usage=_USAGE
+        ("object", "data"),
+        object={"const": "list"},
+        model=_TEXT,
+        data=_list({"type": "object"}),
+        usage=_USAGE,
     ),
     "Models": _object(("object", "data"), object={"const": "list"}, data=_list(_ref("Model"))),
     "Model": _MODEL,
@@ -100,9 +104,17 @@ _HEADERS: Final = [
     {"name": name, "in": "header", "required": False, "schema": schema, "description": description}
     for name, schema, description in (
         ("X-Headgate-Lane", {"type": "string", "enum": ["interactive", "batch"]}, "Which line to wait in."),
-        ("X-Headgate-Timeout", {"type": "number", "exclusiveMinimum": 0}, "The deadline over everything, in seconds."),
+        (
+            "X-Headgate-Timeout",
+            {"type": "number", "exclusiveMinimum": 0},
+            "The deadline over everything, in seconds.",
+        ),
         ("X-Headgate-Agent", {"type": "string", "minLength": 1, "maxLength": 255}, "Who asks, for the logs."),
-        ("Idempotency-Key", {"type": "string", "minLength": 1, "maxLength": 255}, "Same key, same answer, one call."),
+        (
+            "Idempotency-Key",
+            {"type": "string", "minLength": 1, "maxLength": 255},
+            "Same key, same answer, one call.",
+        ),
     )
 ]
 
@@ -128,7 +140,9 @@ def _inference(summary: str, request: str, answer: str, *, streams: bool) -> dic
     }
 
 
-def _look(summary: str, schema: str, *parameters: Mapping[str, Any], also: str | None = None) -> dict[str, Any]:
+def _look(
+    summary: str, schema: str, *parameters: Mapping[str, Any], also: str | None = None
+) -> dict[str, Any]:
     answers = {"200": _json(_ref(schema), "As it is now.")}
     if also is not None:
         answers[also] = _json(_ref(schema), "As it is now.")

@@ -109,7 +109,9 @@ def _json(value: object, *, status: int = 200) -> Response:
 
 async def _http_error(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
-    failed = Failed(status, _CODES.get(status, "invalid_request"), f"{request.method} {request.url.path}: {error}")
+    failed = Failed(
+        status, _CODES.get(status, "invalid_request"), f"{request.method} {request.url.path}: {error}"
+    )
     response = _failed(failed)
     # A 405 says which methods there are.
     response.headers.update(getattr(error, "headers", None) or {})

@@ -74,7 +74,9 @@ class Serving:
         """`Prefer: respond-async`: the request becomes a job, and the answer its record."""
         task = _TASKS.get(request.endpoint)
         if task is None:
-            raise InvalidRequest("this route cannot respond asynchronously; use chat completions", param="Prefer")
+            raise InvalidRequest(
+                "this route cannot respond asynchronously; use chat completions", param="Prefer"
+            )
         if request.stream:
             raise InvalidRequest("a job cannot stream: leave out stream", param="stream")
         given = _read(body)

@@ -199,7 +199,9 @@ class _Builder:
         upstreams = tuple(
             self._upstream(upstream, settings, member, taken) for upstream in settings.upstreams
         )
-        return Route(name, upstreams, settings.timeouts, settings.balance, settings.gather)
+        return Route(
+            name, upstreams, settings.timeouts, settings.balance, settings.gather, settings.stream_rescue
+        )
 
     def _upstream(
         self, settings: UpstreamSettings, model: ModelSettings, member: str | None, taken: dict[str, int]

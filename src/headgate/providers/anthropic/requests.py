@@ -137,7 +137,7 @@ def _effort(params: Body) -> Body:
     effort = params.pop("reasoning_effort", None)
     if effort is None:
         return {}
-    if effort not in _EFFORTS:
+    if not isinstance(effort, str) or effort not in _EFFORTS:
         known = ", ".join(sorted(_EFFORTS))
         raise refused("reasoning_effort", f"must be one of {known} for anthropic")
     return {"effort": effort}

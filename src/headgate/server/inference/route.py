@@ -51,7 +51,9 @@ class Inference:
         caller: Caller | None = None
         try:
             if self._draining():
-                raise Draining("this process is shutting down; ask another, or again in a moment", retry_after_s=1.0)
+                raise Draining(
+                    "this process is shutting down; ask another, or again in a moment", retry_after_s=1.0
+                )
             caller = self._access.admit(scope["headers"], Action.CALL)
             with CancelledWhenGone(scope):
                 await self._serve(caller, request_id, scope, receive, send, started_at)
