@@ -66,7 +66,13 @@ class Gateway:
         self._requests = requests
         self._durable = durable
         self._once = Once(durable.store, durable.idempotency, lambda: durable.node.id, clock, fanout)
-        self.wire = Relaying(requests, self._once, durable.join, clock)
+        self.wire = Relaying(
+            requests,
+            self._once,
+            durable.join,
+            clock,
+            gathered=lambda request, call: self._complete(request, call, None),
+        )
         """Requests in OpenAI's format, as they come over HTTP."""
         self._gatherers: dict[tuple[str, Lane, str, RetryPolicy | None], Gatherer] = {}
 

@@ -377,3 +377,19 @@ def test_a_reader_that_leaves_during_the_rescue_leaves_nothing_behind() -> None:
         assert await text_of(stage.gateway.wire.stream(a_request(stream=True)))
 
     run(main)
+
+
+def test_a_model_that_gathers_does_so_over_http_too() -> None:
+    """Ten callers, two calls to the provider, and everybody gets the answer to their own question."""
+
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"many_inputs": 5, "latency_s": 1.0}, gather={"size": 5, "wait_ms": 50})
+        questions = [[{"role": "user", "content": f"question {number}"}] for number in range(10)]
+        asked = [stage.gateway.wire.answer(a_request(messages=question)) for question in questions]
+        replies = await asyncio.gather(*asked)
+        said = [json.loads(reply.body)["choices"][0]["message"]["content"] for reply in replies]
+        assert [f"question {number}" in text for number, text in enumerate(said)] == [True] * 10
+        assert stage.provider.calls == 2
+        assert stage.all_free
+
+    run(main)

@@ -6,13 +6,15 @@ from typing import TypeAlias
 import msgspec
 
 from headgate.core.ports.clock import Clock
-from headgate.core.wire import WireReply, WireRequest
+from headgate.core.messages import Answer, Reply, Request
+from headgate.core.wire import Endpoint, WireReply, WireRequest
 from headgate.dispatch.call import Announce, Call
 from headgate.dispatch.keyed_stream import Broadcast, KeyedStream
 from headgate.dispatch.once import Asking, Once
 from headgate.dispatch.relay import Relay, RelayStream, Wire, wire_for
 from headgate.dispatch.requests import Requests
 from headgate.dispatch.rescue import RescuedStream
+from headgate.dispatch.translation import from_answer, to_request
 
 Stream: TypeAlias = RelayStream | KeyedStream
 _encode = msgspec.msgpack.Encoder().encode
@@ -23,8 +25,14 @@ class Relaying:
     """`gateway.wire`: bodies in, bodies out."""
 
     def __init__(
-        self, requests: Requests, once: Once, join: Callable[[], Awaitable[None]], clock: Clock
+        self,
+        requests: Requests,
+        once: Once,
+        join: Callable[[], Awaitable[None]],
+        clock: Clock,
+        gathered: Callable[[Request, Call], Awaitable[Reply]],
     ) -> None:
+        self._gathered = gathered
         self._requests = requests
         self._once = once
         self._join = join
@@ -33,6 +41,9 @@ class Relaying:
 
     async def answer(self, request: WireRequest, *, deadline_s: float | None = None) -> WireReply:
         """The whole answer."""
+        route = self._requests.dispatcher.routes.find(request.model)
+        if route.gather is not None and request.endpoint is not Endpoint.EMBEDDINGS:
+            return await self._answer_gathered(request, deadline_s)
         call, relay = self._prepare(request, deadline_s)
         return await self._answer(request, call, relay)
 
@@ -114,6 +125,31 @@ class Relaying:
         )
         self._requests.ended(request, call, upstream=reply.upstream, usage=reply.usage)
         return reply
+
+    async def _answer_gathered(self, request: WireRequest, deadline_s: float | None) -> WireReply:
+        """In a micro-batch with others; its model is set so."""
+        asked = to_request(request)
+        call = self._requests.call(request, deadline_s=deadline_s)
+        reply = await self._gathered(asked, call)
+        answer = Answer(
+            content=reply.content,
+            tool_calls=reply.tool_calls,
+            refusal=reply.refusal,
+            finish_reason=reply.finish_reason,
+            usage=reply.usage,
+        )
+        body = from_answer(answer, asked, request.endpoint, created=self._clock.utc().timestamp()).body
+        return WireReply(
+            request_id=request.id,
+            model=request.model,
+            upstream=reply.upstream,
+            body=body,
+            usage=reply.usage,
+            attempts=reply.attempts,
+            latency_ms=reply.latency_ms,
+            queue_ms=reply.queue_ms,
+            upstream_ms=call.upstream_s * 1000,
+        )
 
     def _prepare(self, request: WireRequest, deadline_s: float | None) -> tuple[Call, Relay]:
         call = self._requests.call(request, deadline_s=deadline_s)

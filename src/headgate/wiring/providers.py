@@ -66,16 +66,16 @@ def _check_simulated(model: str | None, options: Mapping[str, Any]) -> None:
     options_for(model or "simulated", options)
 
 
-Options = TypeVar("Options", contravariant=True)
+Options_contra = TypeVar("Options_contra", contravariant=True)
 
 
-class _Maker(Protocol[Options]):
+class _Maker(Protocol[Options_contra]):
     def __call__(
-        self, options: Options, *, model: str, transport: Transport, timeouts: Timeouts
+        self, options: Options_contra, *, model: str, transport: Transport, timeouts: Timeouts
     ) -> Provider: ...
 
 
-def _remote(read: Callable[[Mapping[str, Any]], Options], make: _Maker[Options]) -> ProviderKind:
+def _remote(read: Callable[[Mapping[str, Any]], Options_contra], make: _Maker[Options_contra]) -> ProviderKind:
     """A provider at the other end of a connection: it needs a model's name, and a transport that trusts its server."""
 
     def build(model: str | None, options: Mapping[str, Any], given: Surroundings) -> Provider:
