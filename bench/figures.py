@@ -82,6 +82,35 @@ def times(what: str, took_ms: float, *, beside_ms: float, most: float, name: str
     )
 
 
+def beside(what: str, per_s: float, name: str, its_per_s: float, *, least: float | None = None) -> Figure:
+    """So many a second, at least such a share of what is beside it."""
+    ratio = per_s / its_per_s
+    return Figure(
+        what=what,
+        asked="" if least is None else f"≥ {least:g} × that",
+        measured=f"{per_s:,.0f}/s",
+        beside=f"{name} {its_per_s:,.0f}/s",
+        ratio=f"{ratio:.2f} ×",
+        score=None if least is None else ratio / least,
+    )
+
+
+def at_most(what: str, amount: float, unit: str, *, most: float | None = None, beside: str = "") -> Figure:
+    """A time or a size that had better be small."""
+    return Figure(
+        what=what,
+        asked="" if most is None else f"≤ {most:.3g} {unit}",
+        measured=f"{amount:.2f} {unit}",
+        beside=f"{beside} {unit}" if beside and not beside.endswith("/s") else beside,
+        score=None if most is None else most / max(amount, 1e-9),
+    )
+
+
+def none_of(what: str, count: int) -> Figure:
+    """What must not happen at all."""
+    return Figure(what=what, asked="0", measured=f"{count:,}", score=0.0 if count else 1.0)
+
+
 def in_turns(rounds: int, measures: Mapping[str, Callable[[], float]]) -> dict[str, float]:
     """Each measured in turn, A B A B: whatever disturbs one disturbs the other. The medians."""
     figures: dict[str, list[float]] = {name: [] for name in measures}

@@ -51,7 +51,7 @@ class Inference:
         caller: Caller | None = None
         try:
             if self._draining():
-                raise Draining(
+                raise Draining(  # noqa: TRY301 - answered below, like everything
                     "this process is shutting down; ask another, or again in a moment", retry_after_s=1.0
                 )
             caller = self._access.admit(scope["headers"], Action.CALL)
