@@ -2,7 +2,10 @@
 
 import asyncio
 import inspect
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, get_args
 
@@ -25,11 +28,30 @@ def _blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
 
 
-def test_the_first_example_of_the_readme_runs(
+def test_the_first_example_of_the_readme_runs_against_headgate_serve(tmp_path: Path) -> None:
+    """A new user's first two minutes: serve with nothing set, and the official client."""
+    command = [sys.executable, "-m", "headgate", "serve", "--listen", "127.0.0.1:0"]
+    bare = {name: value for name, value in os.environ.items() if name in {"PATH", "PYTHONPATH", "HOME"}}
+    with subprocess.Popen(command, cwd=tmp_path, env=bare, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            url = re.search(r"http://[0-9.:]+", server.stdout.readline())
+            assert url is not None
+            example = _blocks(README, "python")[0].replace("http://127.0.0.1:8400", url[0])
+            assert url[0] in example
+            known: dict[str, Any] = {}
+            exec(compile(example, "README.md", "exec"), known)
+            known["client"].close()
+        finally:
+            server.terminate()
+            assert server.wait(30) == 0
+
+
+def test_the_second_example_of_the_readme_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    exec(compile(_blocks(README, "python")[0], "README.md", "exec"), {})
+    exec(compile(_blocks(README, "python")[1], "README.md", "exec"), {})
     assert "Say hello." in capsys.readouterr().out
 
 
@@ -54,11 +76,12 @@ def test_the_library_page_names_every_argument() -> None:
 
 def test_the_other_examples_of_the_readme_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     examples: dict[str, Any] = {"headgate": headgate}
-    for block in _blocks(README, "python")[1:]:
+    for block in _blocks(README, "python")[2:]:
         exec(compile(block, "README.md", "exec"), examples)
     settings = yaml.safe_load(_blocks(README, "yaml")[0])
     for upstream in settings["models"]["summary"]["upstreams"]:
-        upstream.update(model="instant", interval_s=0.01)
+        upstream.update(provider="simulated", model="instant", interval_s=0.01)
+        upstream.pop("api_key", None)
     labels = {"an article": "THINK", **{f"article {index}": "FYI" for index in range(3)}}
     settings["models"]["summary"]["upstreams"][0]["answers"] = labels
 
@@ -78,7 +101,8 @@ def test_the_other_examples_of_the_readme_run(tmp_path: Path, capsys: pytest.Cap
 def test_the_yaml_of_the_readme_is_valid_as_it_stands(tmp_path: Path) -> None:
     path = tmp_path / "headgate.yaml"
     path.write_text(_blocks(README, "yaml")[0])
-    assert read_settings(path, env={}).models["summary"].upstreams[0].gate.slots == 2
+    settings = read_settings(path, env={"OPENAI_API_KEY": "sk-of-a-test"})
+    assert settings.models["summary"].upstreams[0].gate.slots == 2
 
 
 def test_the_make_targets_the_readme_names_exist() -> None:
