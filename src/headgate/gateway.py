@@ -51,8 +51,10 @@ class Gateway:
         new_id: Callable[[], str],
         fanout: EventFanout,
         close_transports: Callable[[], Awaitable[None]],
+        reload: Callable[[Any], None],
     ) -> None:
         self._close_transports = close_transports
+        self._reload = reload
         self.routes = routes
         self.jobs = Jobs(durable, clock, fanout)
         self.dead_letters = DeadLetters(durable, self.jobs, clock, fanout)
@@ -233,6 +235,10 @@ class Gateway:
         if not callable(listener):
             raise InvalidRequest("a listener must be callable", param="listener")
         return self._fanout.listen(listener)
+
+    def reload(self, settings: Any) -> None:
+        """Take over the models of other settings, read and checked. Unchanged ones keep their queues and their state."""
+        self._reload(settings)
 
     @property
     def durable(self) -> Durable:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import signal
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +14,8 @@ from headgate.cli.options import ConfigOption, TasksOption
 from headgate.cli.running import run_for_long, settings_with_tasks
 from headgate.cli.signals import Signals
 from headgate.cli.words import count_of, one_line
+from headgate.core.errors import HeadgateError
+from headgate.gateway import Gateway
 from headgate.settings import Settings
 
 if TYPE_CHECKING:
@@ -38,23 +41,44 @@ def command(
     At a stop new requests are refused at once; what is being served has `limits.drain_s` seconds to finish, and
     jobs that have not ended by then go back uncounted. A second signal ends it at once.
     """
-    settings = settings_with_tasks(config, tasks, workers)
-    if listen is not None:
-        settings = replace(settings, listen=listen)
-    run_for_long(_serve(settings, work=not no_work))
+
+    def read() -> Settings:
+        settings = settings_with_tasks(config, tasks, workers)
+        return settings if listen is None else replace(settings, listen=listen)
+
+    run_for_long(_serve(read(), read, work=not no_work))
 
 
-async def _serve(settings: Settings, *, work: bool) -> None:
+async def _serve(settings: Settings, read: Callable[[], Settings], *, work: bool) -> None:
     from headgate.wiring.serving import serve  # noqa: PLC0415 - no other command need wait for the HTTP stack
 
     log_to_stderr(logging.INFO)
     with Signals(signal.SIGINT, signal.SIGTERM) as signals:
         async with serve(settings, work=work) as served:
             typer.echo(_first_line(served, work=work))
+            on_hangup(lambda: reload(served.gateway, read))
             await signals.first.wait()
             logger.info("stopping: what is being served has %g s to finish", settings.limits.drain_s)
             await _drain(served, signals, settings.limits.drain_s)
     typer.echo("headgate serve: stopped")
+
+
+def on_hangup(act: Callable[[], None]) -> None:
+    """Where there is such a signal."""
+    if hasattr(signal, "SIGHUP"):
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, act)
+
+
+def reload(gateway: Gateway, read: Callable[[], Settings]) -> None:
+    """Read the settings again. If they are wrong, those in force stay in force."""
+    try:
+        settings = read()
+        gateway.reload(settings)
+    except HeadgateError as error:
+        logger.error("the settings are not reloaded, the old ones stay in force: %s", error)  # noqa: TRY400 - one's own mistake
+    else:
+        names = ", ".join(gateway.routes.names())
+        logger.info("the models are reloaded: %s. Everything else in the settings needs a new start.", names)
 
 
 async def _drain(served: "Served", signals: Signals, drain_s: float) -> None:

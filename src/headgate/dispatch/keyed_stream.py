@@ -3,13 +3,16 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from headgate.core.errors import StreamCut
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.messages import Usage
 from headgate.core.wire import WireReply, WireRequest
 from headgate.dispatch.relay import RelayStream
+
+MOST_KEPT_BYTES: Final = 64 * 1024 * 1024
+"""A stream under a key is kept whole, at the upstream's pace and not at its readers': one without an end would fill the memory."""
 
 
 class Broadcast:
@@ -30,8 +33,12 @@ class Broadcast:
             failure = Failure(kind=FailureKind.EXPIRED, code="stream_cut")
             raise StreamCut("the stream under this key was cut off; ask again", failure=failure, attempts=0)
         self.stream = stream
+        kept_bytes = 0
         async with stream:
             async for piece in stream:
+                kept_bytes += len(piece)
+                if kept_bytes > MOST_KEPT_BYTES:
+                    raise _too_long(stream.attempts)
                 self.pieces.append(piece)
                 self._wake()
         return WireReply(
@@ -153,3 +160,10 @@ class KeyedStream:
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 piece.cancel()
+
+
+def _too_long(attempts: int) -> StreamCut:
+    failure = Failure(kind=FailureKind.REJECTED, code="stream_too_long")
+    most = f"{MOST_KEPT_BYTES // 2**20} MiB"
+    message = f"the stream is longer than {most}, the most that is kept under a key; ask without one"
+    return StreamCut(message, failure=failure, attempts=attempts)

@@ -100,8 +100,8 @@ class Relaying:
                 forget()
 
         asking = Asking(ask, _encode, _decode)
-        endpoint = f"{request.endpoint} stream"
-        reply = self._once.reply(request.tenant, endpoint, key, body, asking, deadline=call.deadline)
+        # The same place as a whole answer's: a key that comes back with `stream` changed is another request's.
+        reply = self._once.reply(request.tenant, request.endpoint, key, body, asking, deadline=call.deadline)
         return KeyedStream(request.id, reply, live, leave)
 
     async def _answer(self, request: WireRequest, call: Call, relay: Relay) -> WireReply:

@@ -2,7 +2,7 @@
 
 import enum
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -97,6 +97,26 @@ class Routes:
     def names(self) -> list[str]:
         """The configured models, families with their star."""
         return [*self._routes, *self._asides, *(f"{prefix}*" for prefix in self._families)]
+
+    def renew(self, new: "Routes", unchanged: Container[str]) -> None:
+        """Become the new ones. An unchanged model keeps its gates, with whoever waits there and what they have learnt.
+
+        Calls on their way through a model that changed or went end where they began.
+        """
+        kept = {**self._routes, **self._members}
+        members = [name for name in self._members if self._family_of(name) in unchanged]
+        self._routes = {
+            name: kept[name] if name in unchanged and name in kept else route
+            for name, route in new._routes.items()
+        }
+        self._members = OrderedDict((name, kept[name]) for name in members if name not in self._routes)
+        self._families, self._asides = new._families, new._asides
+
+    def _family_of(self, member: str) -> str:
+        """The name in the settings that a member was built from."""
+        if member in self._asides:
+            return member
+        return next((f"{prefix}*" for prefix in self._families if member.startswith(prefix)), "")
 
     def close(self) -> None:
         """No new callers at any gate, and those who wait leave."""

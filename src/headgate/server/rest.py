@@ -44,7 +44,7 @@ class Rest:
         self._document = msgspec.json.encode(document(version))
 
     def app(self) -> Starlette:
-        return Starlette(
+        app = Starlette(
             routes=[
                 Route("/v1/models", self._models),
                 Route("/v1/models/{name:path}", self._model),
@@ -56,6 +56,9 @@ class Rest:
             ],
             exception_handlers={HTTPException: _http_error, HeadgateError: _error, Exception: _error},
         )
+        # It would send people to whatever the Host header says.
+        app.router.redirect_slashes = False
+        return app
 
     async def _models(self, request: Request) -> Response:
         caller = self._admit(request, Action.LOOK)
@@ -110,7 +113,7 @@ def _json(value: object, *, status: int = 200) -> Response:
 async def _http_error(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
     failed = Failed(
-        status, _CODES.get(status, "invalid_request"), f"{request.method} {request.url.path}: {error}"
+        status, _CODES.get(status, "invalid_request"), f"{request.method} {request.scope['path']}: {error}"
     )
     response = _failed(failed)
     # A 405 says which methods there are.
@@ -121,7 +124,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
 async def _error(request: Request, error: Exception) -> Response:
     failed = read_error(error)
     if is_crash(error):
-        logger.error("%s broke\n%s", request.url.path, crash_story(error))
+        logger.error("%s broke\n%s", request.scope["path"], crash_story(error))
     return _failed(failed)
 
 

@@ -6,7 +6,7 @@ import os
 import random
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -94,6 +94,7 @@ def build(
         new_id=builder.new_id,
         fanout=builder.fanout,
         close_transports=builder.transports.aclose,
+        reload=_Reloading(builder, routes),
     )
 
 
@@ -231,6 +232,21 @@ class _Builder:
             spill=settings.spill,
             price=self.prices.of(settings.provider, provider_model, settings.options.get("base_url")),
         )
+
+
+class _Reloading:
+    """Takes new settings to the routes. What else they say needs a new start."""
+
+    def __init__(self, builder: _Builder, routes: Routes) -> None:
+        self._builder = builder
+        self._routes = routes
+
+    def __call__(self, settings: Settings) -> None:
+        before = self._builder.settings.models
+        unchanged = {name for name, model in settings.models.items() if before.get(name) == model}
+        builder = replace(self._builder, settings=settings)
+        self._routes.renew(builder.routes(), unchanged)
+        self._builder = builder
 
 
 def _postgres(url: str, clock: Clock, new_id: Callable[[], str]) -> Store:

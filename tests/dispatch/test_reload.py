@@ -1,0 +1,67 @@
+"""New settings in a running gateway: what did not change goes on as if nothing had happened."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from stage import USER
+
+from headgate import wiring
+from headgate.core.errors import UnknownModel
+from headgate.gateway import Gateway
+from headgate.planner import virtual
+from headgate.planner.virtual import World
+
+SLOW = {"upstreams": [{"provider": "simulated", "latency_s": 10, "slots": 1}]}
+QUICK = {"upstreams": [{"provider": "simulated", "latency_s": 1, "slots": 1}]}
+
+
+def read(**models: Any) -> wiring.Settings:
+    return wiring.read_settings({"models": models}, env={})
+
+
+def build(world: World, **models: Any) -> Gateway:
+    return wiring.build(read(**models), clock=world.clock, chance=world.chance)
+
+
+def test_an_unchanged_model_keeps_its_gate_and_those_who_wait_at_it() -> None:
+    async def main(world: World) -> None:
+        gateway = build(world, a=SLOW, b=SLOW)
+        waiting = [asyncio.create_task(gateway.complete(model="a", messages=USER)) for _ in range(2)]
+        await world.clock.sleep(1)
+        gate = gateway.routes.find("a").upstreams[0].gate
+        gateway.reload(read(a=SLOW, b=QUICK))
+        assert gateway.routes.find("a").upstreams[0].gate is gate
+        assert gate.status().rt_queue == 1
+        await asyncio.gather(*waiting)
+        assert world.clock.now() == pytest.approx(20)
+
+    virtual.run(main)
+
+
+def test_a_changed_model_takes_new_calls_while_old_ones_end() -> None:
+    async def main(world: World) -> None:
+        gateway = build(world, a=SLOW)
+        old = asyncio.create_task(gateway.complete(model="a", messages=USER))
+        await world.clock.sleep(1)
+        gateway.reload(read(a=QUICK))
+        await gateway.complete(model="a", messages=USER)
+        assert world.clock.now() == pytest.approx(2)
+        await old
+        assert world.clock.now() == pytest.approx(10)
+
+    virtual.run(main)
+
+
+def test_models_come_and_go() -> None:
+    async def main(world: World) -> None:
+        gateway = build(world, a=QUICK)
+        await gateway.complete(model="simulated/instant", messages=USER)
+        gateway.reload(read(b=QUICK))
+        await gateway.complete(model="b", messages=USER)
+        await gateway.complete(model="simulated/instant", messages=USER)
+        with pytest.raises(UnknownModel):
+            await gateway.complete(model="a", messages=USER)
+        assert "b" in gateway.routes.names()
+
+    virtual.run(main)
