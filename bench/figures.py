@@ -101,7 +101,7 @@ def at_most(what: str, amount: float, unit: str, *, most: float | None = None, b
         what=what,
         asked="" if most is None else f"≤ {most:.3g} {unit}",
         measured=f"{amount:.2f} {unit}",
-        beside=f"{beside} {unit}" if beside and not beside.endswith("/s") else beside,
+        beside=f"{beside} {unit}" if beside else "",
         score=None if most is None else most / max(amount, 1e-9),
     )
 

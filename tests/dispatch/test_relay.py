@@ -143,8 +143,8 @@ def test_a_stream_is_the_answer_in_pieces() -> None:
 def test_usage_is_told_in_a_stream_when_it_was_asked_for() -> None:
     async def main(world: World) -> None:
         stage = set_stage(world, {"latency_s": 0})
-        wish = {"stream_options": {"include_usage": True}}
-        stream = stage.gateway.wire.stream(a_request(stream=True, **CHAT, **wish))
+        wish = {"include_usage": True}
+        stream = stage.gateway.wire.stream(a_request(stream=True, **CHAT, stream_options=wish))
         async with stream:
             pieces = [piece async for piece in stream]
         told = json.loads(pieces[-2].removeprefix(b"data: "))
@@ -370,7 +370,7 @@ def test_a_reader_that_leaves_during_the_rescue_leaves_nothing_behind() -> None:
         stage = set_stage(world, {**ALIKE, "script": ["cut"]}, {**ALIKE, "latency_s": 60}, stream_rescue=True)
         reader = asyncio.create_task(text_of(stage.gateway.wire.stream(a_request(stream=True))))
         await world.clock.sleep(10)
-        assert not stage.all_free
+        assert stage.free_slots < stage.gateway.status().total_slots
         reader.cancel()
         await asyncio.wait({reader})
         assert stage.all_free

@@ -11,12 +11,13 @@ from headgate.core.errors import UnknownModel
 from headgate.gateway import Gateway
 from headgate.planner import virtual
 from headgate.planner.virtual import World
+from headgate.settings import Settings
 
 SLOW = {"upstreams": [{"provider": "simulated", "latency_s": 10, "slots": 1}]}
 QUICK = {"upstreams": [{"provider": "simulated", "latency_s": 1, "slots": 1}]}
 
 
-def read(**models: Any) -> wiring.Settings:
+def read(**models: Any) -> Settings:
     return wiring.read_settings({"models": models}, env={})
 
 

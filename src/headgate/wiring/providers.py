@@ -75,7 +75,9 @@ class _Maker(Protocol[Options_contra]):
     ) -> Provider: ...
 
 
-def _remote(read: Callable[[Mapping[str, Any]], Options_contra], make: _Maker[Options_contra]) -> ProviderKind:
+def _remote(
+    read: Callable[[Mapping[str, Any]], Options_contra], make: _Maker[Options_contra]
+) -> ProviderKind:
     """A provider at the other end of a connection: it needs a model's name, and a transport that trusts its server."""
 
     def build(model: str | None, options: Mapping[str, Any], given: Surroundings) -> Provider:
