@@ -5,8 +5,8 @@ from typing import TypeAlias
 
 import msgspec
 
-from headgate.core.ports.clock import Clock
 from headgate.core.messages import Answer, Reply, Request
+from headgate.core.ports.clock import Clock
 from headgate.core.wire import Endpoint, WireReply, WireRequest
 from headgate.dispatch.call import Announce, Call
 from headgate.dispatch.keyed_stream import Broadcast, KeyedStream

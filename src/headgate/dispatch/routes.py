@@ -107,10 +107,10 @@ class Routes:
         members = [name for name in self._members if self._family_of(name) in unchanged]
         self._routes = {
             name: kept[name] if name in unchanged and name in kept else route
-            for name, route in new._routes.items()
+            for name, route in new._routes.items()  # noqa: SLF001 - one of our own kind
         }
         self._members = OrderedDict((name, kept[name]) for name in members if name not in self._routes)
-        self._families, self._asides = new._families, new._asides
+        self._families, self._asides = new._families, new._asides  # noqa: SLF001 - as above
 
     def _family_of(self, member: str) -> str:
         """The name in the settings that a member was built from."""
