@@ -4,6 +4,10 @@ import asyncio
 import time
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
+from typing import Final
+
+TIMER_SLACK_S: Final = 0.002
+"""uvloop counts in milliseconds: a timer may ring one before its time, and it is its time that has come all the same."""
 
 
 class SystemClock:

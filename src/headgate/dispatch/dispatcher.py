@@ -35,7 +35,7 @@ BUDGET_REST_S: Final = 10.0
 """How long a job waits when its upstream's retry budget is used up."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Served(Generic[T]):
     """A result, with the slot it came through still held: whoever gets this must `release` it."""
 
@@ -168,7 +168,8 @@ class Dispatcher:
         try:
             if call.repeats:
                 paid = self._pay(upstream)
-            await self._announce(call)
+            if call.announce is not None:
+                await self._announce(call)
             while True:
                 number += 1
                 try:

@@ -98,6 +98,9 @@ class Gate:
     def status(self) -> GateStatus:
         return self.admission.status(self._clock.now())
 
+    def may_preempt(self, ticket: Ticket) -> bool:
+        return self.rules.preempt and ticket.lane is Lane.BATCH
+
     @contextmanager
     def preemptible(self, ticket: Ticket) -> Iterator[None]:
         """While a batch call runs in here, preemption really cancels it; it comes out as `Preempted`."""

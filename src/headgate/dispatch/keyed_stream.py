@@ -78,6 +78,7 @@ class KeyedStream:
         self.request_id = request_id
         self._on_close = on_close
         self._reply = asyncio.get_running_loop().create_task(reply, name="headgate keyed stream")
+        self._reply.add_done_callback(_look_at)
         self._live = live
         self._seen = 0
         self._told: WireReply | None = None
@@ -143,10 +144,11 @@ class KeyedStream:
     async def aclose(self) -> None:
         """Leave. The last to do so stops the call."""
         self._reply.cancel()
-        await asyncio.wait({self._reply})
-        if not self._reply.cancelled():
-            self._reply.exception()
-        self._on_close()
+        try:
+            await asyncio.wait({self._reply})
+        finally:
+            # Also for a reader who is cancelled just here: one who is counted for ever stays in memory.
+            self._on_close()
 
     async def _news(self) -> None:
         """Until there is a piece to hand out, or the whole reply; raises what ended the call."""
@@ -160,6 +162,12 @@ class KeyedStream:
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 piece.cancel()
+
+
+def _look_at(reply: "asyncio.Task[WireReply]") -> None:
+    """A reader who has left does not hear how it ended, and that is all right."""
+    if not reply.cancelled():
+        reply.exception()
 
 
 def _too_long(attempts: int) -> StreamCut:

@@ -1,7 +1,8 @@
 """Requests in OpenAI's format from end to end: whole or streamed, under an idempotency key or without."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -17,6 +18,8 @@ from headgate.dispatch.rescue import RescuedStream
 from headgate.dispatch.translation import from_answer, to_request
 
 Stream: TypeAlias = RelayStream | KeyedStream
+LARGE_BYTES: Final = 1_000_000
+"""To read, translate and write so much takes a while each: others get their turn in between."""
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(WireReply).decode
 
@@ -45,6 +48,8 @@ class Relaying:
         if route.gather is not None and request.endpoint is not Endpoint.EMBEDDINGS:
             return await self._answer_gathered(request, deadline_s)
         call, relay = self._prepare(request, deadline_s)
+        if request.size_bytes > LARGE_BYTES:
+            await asyncio.sleep(0)
         return await self._answer(request, call, relay)
 
     async def answer_once(

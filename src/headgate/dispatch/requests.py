@@ -96,7 +96,7 @@ class Requests:
     ) -> Served[T]:
         """A whole result, its slot given back; an end without one is told here."""
         try:
-            served = await self.run(call, work, insist=insist)
+            served = await (self.run(call, work, insist=True) if insist else self.dispatcher.run(call, work))
         except asyncio.CancelledError:
             self.cancelled(request)
             raise

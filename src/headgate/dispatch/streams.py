@@ -11,6 +11,7 @@ from headgate.core.failures import Failure, FailureKind
 from headgate.core.foreign import classify
 from headgate.core.messages import Chunk, Request, Usage, estimate_usage
 from headgate.dispatch.call import AnyRequest, Call
+from headgate.dispatch.clock import TIMER_SLACK_S
 from headgate.dispatch.dispatcher import Served, deadline_passed
 from headgate.dispatch.requests import Requests
 from headgate.dispatch.work import Opened, OpenStream, Work, close_stream, next_chunk
@@ -199,7 +200,7 @@ class AnswerStream(Generic[Piece]):
             await self._abandon()
             raise
         except Exception as error:
-            if self._now() >= self._call.deadline:
+            if self._now() + TIMER_SLACK_S >= self._call.deadline:
                 raise await self._expired() from error
             return await self._go_on(served, error)
 

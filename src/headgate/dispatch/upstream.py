@@ -21,6 +21,7 @@ from headgate.core.retry import RetryPolicy
 from headgate.core.ticket import Ticket
 from headgate.core.timeouts import Timeouts
 from headgate.dispatch.call import Call
+from headgate.dispatch.clock import TIMER_SLACK_S
 from headgate.dispatch.gate import Gate
 from headgate.dispatch.work import Work
 
@@ -102,7 +103,10 @@ class Upstream:
         call.attempts += 1
         self.calls_made += 1
         try:
-            with self.gate.preemptible(ticket):
+            if self.gate.may_preempt(ticket):
+                with self.gate.preemptible(ticket):
+                    result = await work.call(self.provider)
+            else:
                 result = await work.call(self.provider)
             usage = work.usage(result)
         except (asyncio.CancelledError, Preempted) as stop:
@@ -183,7 +187,7 @@ class Upstream:
         """Why we stopped an attempt ourselves; none of it speaks for or against the upstream."""
         if isinstance(stop, Preempted):
             return Failure(kind=FailureKind.PREEMPTED)
-        expired = self._clock.now() >= call.deadline
+        expired = self._clock.now() + TIMER_SLACK_S >= call.deadline
         return Failure(kind=FailureKind.EXPIRED if expired else FailureKind.CANCELLED)
 
     def _tell(self, change: Change, failure: Failure | None) -> None:

@@ -1,5 +1,6 @@
 """The table of providers: how each is built, and how its options are checked before anything starts."""
 
+import os
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from headgate.core.problems import InvalidSettings, Problem
 from headgate.core.timeouts import Timeouts
 from headgate.providers import anthropic, bedrock, ollama, openai
 from headgate.providers.simulated import SimulatedProvider, options_for
-from headgate.transport import Transport
+from headgate.transport import Proxies, Transport
 
 
 class Transports:
@@ -23,7 +24,8 @@ class Transports:
     def get(self, ca_file: str | None = None) -> Transport:
         transport = self._by_ca_file.get(ca_file)
         if transport is None:
-            transport = self._by_ca_file[ca_file] = Transport(ca_file=ca_file)
+            proxies = Proxies.from_environment(os.environ)
+            transport = self._by_ca_file[ca_file] = Transport(ca_file=ca_file, proxies=proxies)
         return transport
 
     async def aclose(self) -> None:

@@ -1,5 +1,6 @@
 """The inference routes: read a request, ask the gateway, answer. No framework, nothing decoded that need not be."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -7,7 +8,7 @@ from typing import Final
 from headgate.core.access import Action
 from headgate.core.errors import Draining
 from headgate.core.wire import Endpoint, WireReply, WireRequest
-from headgate.dispatch.relaying import Relaying, Stream
+from headgate.dispatch.relaying import LARGE_BYTES, Relaying, Stream
 from headgate.server.access import Access, Caller
 from headgate.server.asgi import CancelledWhenGone, ClientGone, Receive, Scope, Send, read_whole, respond
 from headgate.server.errors import Header, crash_story, is_crash, read_error
@@ -77,12 +78,16 @@ class Inference:
             body, endpoint, head, request_id=request_id, tenant=caller.tenant, lane=caller.lane
         )
         caller.check_model(request.model)
+        if len(body) > LARGE_BYTES:
+            await asyncio.sleep(0)
         if head.respond_async:
             job_id, answer = await self._submit(request, head, body)
             location = (b"location", f"/v1/jobs/{job_id}".encode())
             await respond(send, 202, [_JSON, location, _named(request_id)], answer)
         elif request.stream:
             stream = await self._stream(request, head, body)
+            if len(body) > LARGE_BYTES:
+                await asyncio.sleep(0)
             delivery = Delivery(send, lambda: self._stream_story(stream, started_at))
             try:
                 await delivery.run(stream)
@@ -91,7 +96,8 @@ class Inference:
                 caller.used(stream.spent.total_tokens)
         else:
             reply = await self._reply(request, head, body)
-            caller.used(reply.usage.total_tokens)
+            if not reply.replayed:
+                caller.used(reply.usage.total_tokens)
             await respond(send, 200, self._story(reply, request_id, started_at), reply.body)
 
     async def _reply(self, request: WireRequest, head: Head, body: bytes) -> WireReply:

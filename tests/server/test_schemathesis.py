@@ -1,0 +1,74 @@
+"""The OpenAPI document and the server agree: schemathesis asks every route, right and wrong, and checks every answer."""
+
+import asyncio
+import sys
+from collections import Counter
+from typing import Final
+
+from conftest import Figure
+from server.http.front_stage import Play
+from server.stage import House, opened
+from server.upstreams import interpose, one_model
+
+from headgate.server.asgi import App, Message, Receive, Scope, Send
+
+EXAMPLES: Final = 40
+SIMULATED: Final = {"provider": "simulated", "latency_s": 0, "slots": 50, "depth": 0}
+
+
+def _watched(house: House) -> Counter[int]:
+    """The status of every answer that the application gives."""
+    given: Counter[int] = Counter()
+
+    async def watching(app: App, scope: Scope, receive: Receive, send: Send) -> None:
+        async def seen(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                given[message["status"]] += 1
+            await send(message)
+
+        await app(scope, receive, seen)
+
+    interpose(house, watching)
+    return given
+
+
+async def _run(house: House, *options: str) -> tuple[int, str]:
+    command = [sys.executable, "-m", "schemathesis.cli", "run", f"{house.url}/openapi.json", *options]
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    try:
+        told, _ = await asyncio.wait_for(process.communicate(), 55)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return process.returncode or 0, told.decode()
+
+
+def test_every_route_keeps_to_the_document(play: Play, figure: Figure) -> None:
+    """No 5xx, and no status, header, kind or shape of an answer that the document does not know."""
+
+    async def scene() -> None:
+        async with opened(one_model(SIMULATED)) as house:
+            given = _watched(house)
+            code, told = await _run(
+                house,
+                f"--max-examples={EXAMPLES}",
+                "--generation-deterministic",
+                "--phases=examples,coverage,fuzzing",
+                "--checks=all",
+                "--continue-on-failure",
+                # A deadline of 1e-45 s is right by the document, and 504 its honest answer.
+                "--header=X-Headgate-Timeout: 20",
+                "--no-color",
+                "--warnings=off",
+            )
+            assert code == 0, told
+            assert not [status for status in given if status >= 500], given
+            assert given[200] > 50
+            assert given[400] > 50
+            counts = ", ".join(f"{count} × {status}" for status, count in sorted(given.items()))
+            figure("schemathesis", f"{given.total()} answers ({counts}), 0 schema breaks")
+
+    play(scene)
