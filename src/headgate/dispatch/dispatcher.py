@@ -6,9 +6,8 @@ wire formats, HTTP or what is inside a message.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar, cast
 
 from headgate.core import events
 from headgate.core.errors import (
@@ -24,6 +23,7 @@ from headgate.core.ports.clock import Chance, Clock
 from headgate.core.retry import GiveUp, Wait
 from headgate.core.ticket import Ticket
 from headgate.dispatch.call import Call, Setback
+from headgate.dispatch.deadlines import Deadlines
 from headgate.dispatch.routes import Route, Routes
 from headgate.dispatch.setback import from_failure, from_refusal, soonest
 from headgate.dispatch.upstream import Emit, Failed, Upstream
@@ -49,10 +49,6 @@ class Served(Generic[T]):
         self.upstream.gate.leave(self.ticket)
 
 
-Inside = Callable[[Upstream, Ticket, bool], Awaitable[Served[T] | Setback]]
-"""What to do once through the gate: (upstream, ticket, is this the last upstream)."""
-
-
 class Dispatcher:
     """One request, now."""
 
@@ -62,34 +58,25 @@ class Dispatcher:
         self.emit = emit
         self._chance = chance
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._deadlines = Deadlines()
 
-    async def run(self, call: Call, work: Work[T]) -> Served[T]:
+    async def run(self, call: Call, work: Work[T] | None) -> Served[T]:
         """Serve a call before its deadline, or raise the error its caller shall see."""
-
-        async def attempts(upstream: Upstream, ticket: Ticket, last: bool) -> Served[T] | Setback:
-            return await self._attempts(call, work, upstream, ticket, last=last)
-
-        return await self._in_time(call, attempts)
+        self._stay_on_one_loop()
+        route = self.routes.find(call.model)
+        deadline = self._deadlines.enter(call.deadline)
+        try:
+            return await self._travel(call, route, work)
+        except asyncio.CancelledError as stop:
+            if deadline.missed():
+                raise deadline_passed(call, self.clock.now()) from stop
+            raise
+        finally:
+            deadline.leave()
 
     async def acquire(self, call: Call) -> Served[None]:
         """A slot of the first upstream that takes the call, with nothing sent yet."""
-
-        async def nothing(upstream: Upstream, ticket: Ticket, last: bool) -> Served[None] | Setback:  # noqa: ARG001
-            return Served(None, upstream, ticket)
-
-        return await self._in_time(call, nothing)
-
-    async def _in_time(self, call: Call, inside: Inside[T]) -> Served[T]:
-        self._stay_on_one_loop()
-        route = self.routes.find(call.model)
-        scope = asyncio.timeout_at(call.deadline)
-        try:
-            async with scope:
-                return await self._travel(call, route, inside)
-        except TimeoutError as error:
-            if not scope.expired():
-                raise
-            raise deadline_passed(call, self.clock.now()) from error
+        return await self.run(call, None)
 
     def _stay_on_one_loop(self) -> None:
         loop = asyncio.get_running_loop()
@@ -98,13 +85,13 @@ class Dispatcher:
         elif self._loop is not loop:
             raise RuntimeError("this gateway belongs to another event loop; open one in each")
 
-    async def _travel(self, call: Call, route: Route, inside: Inside[T]) -> Served[T]:
+    async def _travel(self, call: Call, route: Route, work: Work[T] | None) -> Served[T]:
         """The model's upstreams in order, but for those that have failed this call already."""
         setbacks = list(call.finished.values())
         ahead = [upstream for upstream in route.in_order() if upstream.name not in call.finished]
         while ahead:
             upstream = ahead.pop(0)
-            outcome = await self._visit(call, upstream, inside, last=not ahead)
+            outcome = await self._visit(call, upstream, work, last=not ahead)
             if isinstance(outcome, Served):
                 return outcome
             setbacks.append(outcome)
@@ -115,9 +102,9 @@ class Dispatcher:
         raise _told(call, soonest(setbacks))
 
     async def _visit(
-        self, call: Call, upstream: Upstream, inside: Inside[T], *, last: bool
+        self, call: Call, upstream: Upstream, work: Work[T] | None, *, last: bool
     ) -> Served[T] | Setback:
-        """One upstream: wait at its gate, then attempt until served or told to go."""
+        """One upstream: wait at its gate, then attempt until served or told to go. Without work the slot is all."""
         ticket = Ticket(
             since=call.since,
             lane=call.lane,
@@ -128,8 +115,11 @@ class Dispatcher:
         )
         upstream.visitors += 1
         try:
-            await self._enter(call, upstream, ticket)
-            return await inside(upstream, ticket, last)
+            if not upstream.gate.walks_in(ticket):
+                await self._enter(call, upstream, ticket)
+            if work is None:
+                return Served(cast("T", None), upstream, ticket)
+            return await self._attempts(call, work, upstream, ticket, last=last)
         except _RefusedAtGate as refused:
             return from_refusal(refused.error, spill=upstream.spill)
         finally:

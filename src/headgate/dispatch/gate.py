@@ -33,6 +33,10 @@ class Gate:
         self._running: dict[Ticket, asyncio.Task[Any]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
+    def walks_in(self, ticket: Ticket) -> bool:
+        """Nobody waits and a slot is free: it is the ticket's, at once."""
+        return self.admission.walks_in(ticket, self._clock.now())
+
     async def enter(self, ticket: Ticket, *, returning: bool = False) -> None:
         """Hold a slot when this returns; raise the refusal's error otherwise. `leave` gives it back."""
         now = self._clock.now()

@@ -25,7 +25,8 @@ _log = logging.getLogger("headgate")
 
 _ENCODER: Final = msgspec.json.Encoder()
 _LARGEST_BATCH: Final = 1000
-_GATHER_S: Final = 0.01
+_GATHER_S: Final = 0.05
+_OFFSET_CHARS: Final = len("+00:00")
 _Item: TypeAlias = tuple[datetime, RetryScheduled | Responded] | threading.Event | None
 """A stamped event, a flush that waits for its turn, or the end."""
 
@@ -189,7 +190,8 @@ def _response(at: datetime, event: Responded) -> ResponseLine:
 
 
 def _iso(at: datetime) -> str:
-    return at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+    there = at if at.tzinfo is UTC else at.astimezone(UTC)
+    return there.isoformat(timespec="milliseconds")[:-_OFFSET_CHARS] + "Z"
 
 
 def _encode(lines: Sequence[RetryLine | ResponseLine]) -> bytes:
