@@ -31,7 +31,9 @@ def test_each_is_stopped_at_its_own_time_and_nobody_else_is() -> None:
         async def run(at: float, seconds: float) -> None:
             ends[at] = (await wait_until(deadlines, at, seconds), world.clock.now())
 
-        await asyncio.gather(*(run(at, seconds) for at, seconds in ((50, 60), (5, 60), (20, 10), (7, 60), (6, 60))))
+        await asyncio.gather(
+            *(run(at, seconds) for at, seconds in ((50, 60), (5, 60), (20, 10), (7, 60), (6, 60)))
+        )
         assert ends == {
             5: ("late", pytest.approx(5)),
             6: ("late", pytest.approx(6)),
