@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ async def wait_until(deadlines: Deadlines, at: float, seconds: float) -> str:
 def test_each_is_stopped_at_its_own_time_and_nobody_else_is() -> None:
     async def main(world: World) -> None:
         deadlines = Deadlines()
-        ends: dict[float, tuple[str, float]] = {}
+        ends: dict[float, tuple[str, Any]] = {}
 
         async def run(at: float, seconds: float) -> None:
             ends[at] = (await wait_until(deadlines, at, seconds), world.clock.now())
