@@ -79,6 +79,14 @@ class Admission:
         self.held += 1
         return True
 
+    def full(self, lane: Lane) -> bool:
+        """No slot is free and there is no room to wait: whoever comes now in this lane will be refused."""
+        depth = self.rules.depth
+        if not depth or self.held + self.in_transit < self.slots:
+            return False
+        most_batch = max(1, int(depth * BATCH_DEPTH_SHARE))
+        return self._counted >= depth or (lane is Lane.BATCH and self.turns.batch.newcomers >= most_batch)
+
     def arrive(self, ticket: Ticket, now: float, *, returning: bool = False) -> Refusal | None:
         """Let a caller in to wait, or refuse it.
 

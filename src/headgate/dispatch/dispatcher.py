@@ -74,6 +74,14 @@ class Dispatcher:
         finally:
             deadline.leave()
 
+    def check_room(self, call: Call) -> None:
+        """Refuse at sight when all of the model's upstreams are full; otherwise nothing is promised."""
+        upstreams = self.routes.find(call.model).upstreams
+        refusals = [upstream.gate.full(call.lane) for upstream in upstreams]
+        if (error := refusals[0]) is not None and all(refusals):
+            self._refused(call, upstreams[0], error)
+            raise error
+
     async def acquire(self, call: Call) -> Served[None]:
         """A slot of the first upstream that takes the call, with nothing sent yet."""
         return await self.run(call, None)

@@ -37,6 +37,12 @@ class Gate:
         """Nobody waits and a slot is free: it is the ticket's, at once."""
         return self.admission.walks_in(ticket, self._clock.now())
 
+    def full(self, lane: Lane) -> HeadgateError | None:
+        """The refusal that a newcomer would get for want of room, without its having to come in."""
+        if not self.admission.full(lane):
+            return None
+        return self._error(Refusal(Door.FULL, self.admission.drained_in_s(lane, self._clock.now())))
+
     async def enter(self, ticket: Ticket, *, returning: bool = False) -> None:
         """Hold a slot when this returns; raise the refusal's error otherwise. `leave` gives it back."""
         now = self._clock.now()

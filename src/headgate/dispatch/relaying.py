@@ -6,6 +6,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from headgate.core.errors import Refused
 from headgate.core.messages import Answer, Reply, Request
 from headgate.core.ports.clock import Clock
 from headgate.core.wire import Endpoint, WireReply, WireRequest
@@ -67,6 +68,15 @@ class Relaying:
         return await self._once.reply(
             request.tenant, request.endpoint, key, body, asking, deadline=call.deadline
         )
+
+    def check_room(self, request: WireRequest) -> None:
+        """Refuse a request of which only the model and the lane are known, where all its upstreams are full."""
+        call = self._requests.call(request, deadline_s=None)
+        try:
+            self._requests.dispatcher.check_room(call)
+        except Refused as error:
+            self._requests.failed(request, call, error)
+            raise
 
     def stream(self, request: WireRequest, *, deadline_s: float | None = None) -> RelayStream:
         """Nothing is sent before it is opened."""

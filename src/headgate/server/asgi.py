@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from headgate.server.errors import Header
 
@@ -14,16 +14,24 @@ Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
+LONG_BYTES: Final = 16 * 1024
+
+
 class ClientGone(Exception):
     """The client left before it had sent everything: nobody is there to be answered."""
 
 
-async def read_whole(receive: Receive) -> bytes:
-    """The whole body. How large it may be is the front door's business."""
+async def read_whole(receive: Receive, look: Callable[[bytes], None]) -> bytes:
+    """The whole body. How large it may be is the front door's business.
+
+    A long one is shown to `look` by its beginning: if that raises, the rest is not read.
+    """
     message = await receive()
     if message["type"] == "http.disconnect":
         raise ClientGone
     body: bytes = message.get("body", b"")
+    if len(body) > LONG_BYTES or message.get("more_body"):
+        look(body)
     if not message.get("more_body"):
         return body
     parts = [body]

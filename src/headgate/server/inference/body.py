@@ -1,5 +1,6 @@
 """From a body to a request: only what the gate must know is read, everything else stays JSON."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ _OPENINGS: Final[Mapping[Endpoint, bytes]] = {
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _text = msgspec.json.Decoder(str)
 _FLAGS: Final = {b"true": True, b"false": False, b"null": False}
+_FIRST_MODEL: Final = re.compile(rb'\s*\{\s*"model"\s*:\s*"([\w./:@+-]{1,255})"', re.ASCII)
 _FLEX: Final = b'"flex"'
 
 
@@ -48,6 +50,12 @@ def read_body(
         tenant=tenant,
         agent_id=head.agent_id,
     )
+
+
+def peek_model(beginning: bytes) -> str | None:
+    """The model, where the body begins with it, as most do. Nothing else is looked at."""
+    found = _FIRST_MODEL.match(beginning)
+    return None if found is None else found[1].decode()
 
 
 def _decode(body: bytes) -> dict[str, msgspec.Raw]:

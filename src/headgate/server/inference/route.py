@@ -12,7 +12,7 @@ from headgate.dispatch.relaying import LARGE_BYTES, Relaying, Stream
 from headgate.server.access import Access, Caller
 from headgate.server.asgi import CancelledWhenGone, ClientGone, Receive, Scope, Send, read_whole, respond
 from headgate.server.errors import Header, crash_story, is_crash, read_error
-from headgate.server.inference.body import read_body
+from headgate.server.inference.body import peek_model, read_body
 from headgate.server.inference.head import Head, read_head
 from headgate.server.inference.stream import Delivery
 
@@ -72,8 +72,11 @@ class Inference:
         self, caller: Caller, request_id: str, scope: Scope, receive: Receive, send: Send, started_at: float
     ) -> None:
         head = read_head(scope["headers"])
-        body = await read_whole(receive)
         endpoint = ROUTES[scope["path"]]
+
+        body = await read_whole(
+            receive, lambda beginning: self._look(beginning, endpoint, head, caller, request_id)
+        )
         request = read_body(
             body, endpoint, head, request_id=request_id, tenant=caller.tenant, lane=caller.lane
         )
@@ -99,6 +102,26 @@ class Inference:
             if not reply.replayed:
                 caller.used(reply.usage.total_tokens)
             await respond(send, 200, self._story(reply, request_id, started_at), reply.body)
+
+    def _look(
+        self, beginning: bytes, endpoint: Endpoint, head: Head, caller: Caller, request_id: str
+    ) -> None:
+        """Refuse a long body by its first bytes: under a flood of them, reading all would leave no time to serve."""
+        model = peek_model(beginning)
+        if model is None or head.key is not None or head.respond_async:
+            return
+        caller.check_model(model)
+        asked = WireRequest(
+            id=request_id,
+            endpoint=endpoint,
+            model=model,
+            fields={},
+            size_bytes=len(beginning),
+            lane=head.lane or caller.lane,
+            tenant=caller.tenant,
+            agent_id=head.agent_id,
+        )
+        self._relaying.check_room(asked)
 
     async def _reply(self, request: WireRequest, head: Head, body: bytes) -> WireReply:
         if head.key is None:
