@@ -8,6 +8,7 @@ from typing import Any, Final, Self
 from headgate.core.errors import StreamCut
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.messages import Usage
+from headgate.core.sse import DONE
 from headgate.core.wire import WireReply, WireRequest
 from headgate.dispatch.relay import RelayStream
 
@@ -34,13 +35,19 @@ class Broadcast:
             raise StreamCut("the stream under this key was cut off; ask again", failure=failure, attempts=0)
         self.stream = stream
         kept_bytes = 0
+        last: list[bytes] = []
         async with stream:
             async for piece in stream:
                 kept_bytes += len(piece)
                 if kept_bytes > MOST_KEPT_BYTES:
                     raise _too_long(stream.attempts)
+                if last or DONE in piece:
+                    # Who has the end may leave, and by then the answer must be whole.
+                    last.append(piece)
+                    continue
                 self.pieces.append(piece)
                 self._wake()
+        self.pieces += last
         return WireReply(
             request_id=request.id,
             model=request.model,

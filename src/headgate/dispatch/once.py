@@ -51,12 +51,14 @@ class Asking(Generic[Reply]):
 class _Shared:
     """A call in flight and those who wait for it. It lives while one of them does."""
 
-    __slots__ = ("claim", "sharers", "task")
+    __slots__ = ("answered", "claim", "sharers", "task")
 
     def __init__(self, claim: KeyClaim, task: "asyncio.Task[Any]") -> None:
         self.claim = claim
         self.task = task
         self.sharers = 0
+        self.answered = False
+        """It is paid for, and only has to be stored: whoever leaves now, that is seen through."""
 
     async def wait(self) -> Any:
         """The answer; None when there is none to share, and the caller had better ask anew."""
@@ -65,7 +67,7 @@ class _Shared:
             await asyncio.wait({self.task})
         finally:
             self.sharers -= 1
-            if not self.sharers:
+            if not self.sharers and not self.answered:
                 self.task.cancel()
         # Cancelled by others who have all left meanwhile: that is not our end.
         return None if self.task.cancelled() else self.task.result()
@@ -121,11 +123,16 @@ class Once:
 
     def _lead(self, place: Place, claim: KeyClaim, asking: Asking[Reply], deadline: float) -> _Shared:
         """Known here before the store is asked, so that nothing this node holds is ever forgotten."""
-        task = asyncio.get_running_loop().create_task(self._work(place[0], claim, asking, deadline))
+        task = asyncio.get_running_loop().create_task(self._work(place, claim, asking, deadline))
         shared = self._running[place] = _Shared(claim, task)
         # Gone from the table before anybody hears how it ended: who comes then asks the store.
-        task.add_done_callback(lambda _task: self._running.pop(place, None))
+        task.add_done_callback(lambda task: self._ended(place, task))
         return shared
+
+    def _ended(self, place: Place, task: "asyncio.Task[Any]") -> None:
+        self._running.pop(place, None)
+        if not task.cancelled():
+            task.exception()  # Those who wait hear of it; there may be none of them left.
 
     async def _share(self, shared: _Shared, deadline: float) -> Any:
         """The call's answer; None when it ran out of its own time and this caller has some left."""
@@ -141,19 +148,20 @@ class Once:
         return None if reply is None else msgspec.structs.replace(reply, replayed=True)
 
     async def _work(
-        self, tenant: str, claim: KeyClaim, asking: Asking[Reply], deadline: float
+        self, place: Place, claim: KeyClaim, asking: Asking[Reply], deadline: float
     ) -> Reply | None:
         while True:
-            verdict = await self._reserve(tenant, claim)
+            verdict = await self._reserve(place[0], claim)
             if isinstance(verdict, Run):
-                return await self._run(tenant, claim, verdict, asking)
+                return await self._run(place, claim, verdict, asking)
             if (reply := self._known(claim.key, verdict, asking)) is not None:
                 return reply
             if self._clock.now() + ASK_AGAIN_S >= deadline:
                 raise _still_running(claim.key)
             await self._clock.sleep(ASK_AGAIN_S)
 
-    async def _run(self, tenant: str, claim: KeyClaim, run: Run, asking: Asking[Reply]) -> Reply:
+    async def _run(self, place: Place, claim: KeyClaim, run: Run, asking: Asking[Reply]) -> Reply:
+        tenant = place[0]
         if run.rerun:
             logger.warning("idempotency key %r runs again: its process died after sending", claim.key[:100])
 
@@ -167,6 +175,7 @@ class Once:
         except BaseException:
             await self._free(tenant, claim, run.lease)
             raise
+        self._running[place].answered = True
         return await self._finish(tenant, claim, run.lease, reply, asking)
 
     async def _finish(

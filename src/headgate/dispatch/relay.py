@@ -31,6 +31,7 @@ from headgate.dispatch.work import Opened, Work, close_stream, in_time, next_chu
 ENVELOPE_BYTES: Final = 300
 """About as much of an answer's body is not its text."""
 BYTES_PER_TOKEN: Final = 4
+AFTER_END_S: Final = 1.0
 
 
 class Wire(Protocol):
@@ -175,16 +176,30 @@ class RelayStream(AnswerStream[bytes]):
         self._asked = request
         self._wire = wire
         self._tail = Tail()
+        self._has_end = False
+        """Whether the end marker was in the last piece; only `_is_whole` knows for sure."""
 
     def _opening_work(self, first_token_s: float) -> Work[Opened[bytes]]:
         return OpenRelay(self._wire, first_token_s)
 
     async def _read(self, pieces: AsyncIterator[bytes], patience_s: float) -> bytes:
         try:
-            return await next_chunk(pieces, patience_s)
+            return await self._next_piece(pieces, patience_s)
         except StopAsyncIteration:
             self._check_end()
             raise
+
+    async def _next_piece(self, pieces: AsyncIterator[bytes], patience_s: float) -> bytes:
+        """After the end marker an upstream may keep its connection for as long as it likes; we do not wait for that."""
+        if not self._has_end:
+            return await next_chunk(pieces, patience_s)
+        try:
+            return await next_chunk(pieces, min(patience_s, AFTER_END_S))
+        except ProviderFailure:
+            if not self._is_whole():
+                raise
+            await close_stream(pieces)
+            raise StopAsyncIteration from None
 
     def _check_end(self) -> None:
         """The upstream has said its last: was it the end?"""
@@ -198,12 +213,19 @@ class RelayStream(AnswerStream[bytes]):
     def _handed_out(self, piece: bytes) -> bytes:
         """As it came, but for the end marker that some servers send after an error: that stream has no proper end."""
         self._note(piece)
-        if DONE in piece and self._tail.failure is not None:
+        if self._has_end and self._tail.failure is not None:
             return piece[: piece.rfind(b"\n", 0, piece.rfind(DONE)) + 1]
         return piece
 
+    def _is_whole(self) -> bool:
+        if not self._tail.done or self._tail.failure is not None:
+            return False
+        self._usage = self._tail.usage
+        return True
+
     def _note(self, piece: bytes) -> None:
         self._tail.feed(piece)
+        self._has_end = DONE in piece
 
     def _estimate(self) -> Usage:
         return estimate_wire_usage(self._asked, self._tail.events)

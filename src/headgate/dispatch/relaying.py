@@ -46,7 +46,7 @@ class Relaying:
     async def answer(self, request: WireRequest, *, deadline_s: float | None = None) -> WireReply:
         """The whole answer."""
         route = self._requests.dispatcher.routes.find(request.model)
-        if route.gather is not None and request.endpoint is not Endpoint.EMBEDDINGS:
+        if route.gather is not None and route.most_inputs > 1 and request.endpoint is not Endpoint.EMBEDDINGS:
             return await self._answer_gathered(request, deadline_s)
         call, relay = self._prepare(request, deadline_s)
         if request.size_bytes > LARGE_BYTES:

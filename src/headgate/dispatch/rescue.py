@@ -7,9 +7,10 @@ story, which is the rule unless the model is made to repeat itself, the stream i
 from collections.abc import AsyncIterator
 from typing import Final
 
-from headgate.core.errors import HeadgateError
+from headgate.core.errors import HeadgateError, ProviderFailure
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.splice import NoMatch, Splice
+from headgate.core.sse import MOST_EVENT_BYTES
 from headgate.core.wire import WireRequest
 from headgate.dispatch.call import Call
 from headgate.dispatch.dispatcher import Served
@@ -17,8 +18,11 @@ from headgate.dispatch.relay import RelayStream, Wire
 from headgate.dispatch.requests import Requests
 from headgate.dispatch.setback import from_failure
 from headgate.dispatch.upstream import Failed
-from headgate.dispatch.work import Opened, close_stream, next_chunk
+from headgate.dispatch.work import Opened, close_stream
 
+MOST_KEPT_BYTES: Final = 16 * 1024 * 1024
+"""A stream that has sent more is not rescued: what was sent must be kept to be compared."""
+_RESCUABLE: Final = frozenset({FailureKind.TRANSIENT, FailureKind.THROTTLED})
 _ENDS: Final = (b"\n\n", b"\r\n\r\n")
 
 
@@ -28,6 +32,7 @@ class RescuedStream(RelayStream):
     def __init__(self, requests: Requests, request: WireRequest, call: Call, wire: Wire) -> None:
         super().__init__(requests, request, call, wire)
         self._sent: list[bytes] = []
+        self._sent_bytes = 0
         self._begun = b""
         """The part of an event that has come so far."""
         self._splice: Splice | None = None
@@ -35,7 +40,7 @@ class RescuedStream(RelayStream):
     async def _read(self, pieces: AsyncIterator[bytes], patience_s: float) -> bytes:
         while True:
             try:
-                piece = await next_chunk(pieces, patience_s)
+                piece = await self._next_piece(pieces, patience_s)
             except StopAsyncIteration:
                 if rest := self._rest():
                     return rest
@@ -50,11 +55,13 @@ class RescuedStream(RelayStream):
         served.result.waiting[:] = [whole] if whole else []
 
     def _handed_out(self, piece: bytes) -> bytes:
-        self._sent.append(piece)
+        self._sent_bytes += len(piece)
+        if self._sent_bytes <= MOST_KEPT_BYTES:
+            self._sent.append(piece)
         return super()._handed_out(piece)
 
     async def _rescue(self, served: Served[Opened[bytes]], failure: Failure) -> bytes | None:
-        if failure.kind not in {FailureKind.TRANSIENT, FailureKind.THROTTLED}:
+        if failure.kind not in _RESCUABLE or self._sent_bytes > MOST_KEPT_BYTES:
             return None
         self._begun = b""
         call = self._call
@@ -97,6 +104,8 @@ class RescuedStream(RelayStream):
         if self._splice is not None:
             return self._splice.feed(piece)
         begun = self._begun + piece
+        if len(begun) > MOST_EVENT_BYTES:
+            raise ProviderFailure(Failure(kind=FailureKind.TRANSIENT, message="an event without an end"))
         cut = max(begun.rfind(end) + len(end) if end in begun else 0 for end in _ENDS)
         self._begun = begun[cut:]
         return begun[:cut]

@@ -47,6 +47,11 @@ class Route:
         """How many requests one call may carry, wherever it ends up."""
         return min(upstream.provider.most_inputs for upstream in self.upstreams)
 
+    @property
+    def busy(self) -> bool:
+        """Whether somebody waits at its gates or is being served."""
+        return any(upstream.visitors or upstream.load for upstream in self.upstreams)
+
     def close(self) -> None:
         for upstream in self.upstreams:
             upstream.gate.close()
@@ -76,6 +81,8 @@ class Routes:
         self._asides = dict(asides or {})
         """Models that are built when first asked for."""
         self._members: OrderedDict[str, Route] = OrderedDict()
+        self._retired: list[Route] = []
+        """Replaced by a reload, with calls still on their way through them."""
         self._closed = False
 
     def find(self, model: str) -> Route:
@@ -92,7 +99,8 @@ class Routes:
         raise UnknownModel(self._unknown(model), param="model")
 
     def known(self) -> list[Route]:
-        return [*self._routes.values(), *self._members.values()]
+        self._retired = [route for route in self._retired if route.busy]
+        return [*self._routes.values(), *self._members.values(), *self._retired]
 
     def names(self) -> list[str]:
         """The configured models, families with their star."""
@@ -103,6 +111,7 @@ class Routes:
 
         Calls on their way through a model that changed or went end where they began.
         """
+        before = self.known()
         kept = {**self._routes, **self._members}
         members = [name for name in self._members if self._family_of(name) in unchanged]
         self._routes = {
@@ -111,6 +120,10 @@ class Routes:
         }
         self._members = OrderedDict((name, kept[name]) for name in members if name not in self._routes)
         self._families, self._asides = new._families, new._asides  # noqa: SLF001 - as above
+        now = [*self._routes.values(), *self._members.values()]
+        self._retired = [route for route in before if route not in now]
+        if self._closed:
+            self.close()
 
     def _family_of(self, member: str) -> str:
         """The name in the settings that a member was built from."""
@@ -135,7 +148,7 @@ class Routes:
         for name, route in list(self._members.items()):
             if len(self._members) <= MOST_FAMILY_MEMBERS:
                 return
-            if not any(upstream.visitors or upstream.load for upstream in route.upstreams):
+            if not route.busy:
                 del self._members[name]
 
     def _unknown(self, model: str) -> str:

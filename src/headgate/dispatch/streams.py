@@ -130,8 +130,7 @@ class AnswerStream(Generic[Piece]):
         if self._opening:
             self._over = True  # Whoever opens it ends it.
         elif not self._over:
-            self._end()
-            await self._abandon()
+            await self._leave()
 
     def __del__(self) -> None:
         # A stream dropped half-read must not keep its slot. Garbage is collected in any thread, so the
@@ -161,6 +160,9 @@ class AnswerStream(Generic[Piece]):
         except HeadgateError as error:
             self._end()
             self._requests.failed(self._request, self._call, error)
+            raise
+        except BaseException:
+            self._end()
             raise
         finally:
             self._opening = False
@@ -196,8 +198,7 @@ class AnswerStream(Generic[Piece]):
             self._finished(served)
             raise
         except asyncio.CancelledError:
-            self._end()
-            await self._abandon()
+            await self._leave()
             raise
         except Exception as error:
             if self._now() + TIMER_SLACK_S >= self._call.deadline:
@@ -268,6 +269,22 @@ class AnswerStream(Generic[Piece]):
         self._late = deadline_passed(self._call, self._now())
         await self._abandon(self._late)
         return self._late
+
+    async def _leave(self) -> None:
+        """The reader has had enough: of the whole answer, or of what there was so far."""
+        self._end()
+        served = self._served
+        if served is None or not self._is_whole():
+            await self._abandon()
+            return
+        try:
+            await close_stream(served.result.chunks)
+        finally:
+            self._finished(served)
+
+    def _is_whole(self) -> bool:
+        """Whether the reader has had all of it, although the provider's end has not come yet."""
+        return False
 
     async def _abandon(self, late: DeadlineExceeded | None = None) -> None:
         await _abandon(self._requests, self._request, self._call, self._served, late)

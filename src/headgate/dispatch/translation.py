@@ -16,6 +16,7 @@ from headgate.core.embeddings import (
 from headgate.core.errors import InvalidRequest
 from headgate.core.messages import Answer, Chunk, Message, Request, Usage, check_request, estimate_usage
 from headgate.core.wire import Endpoint, WireAnswer, WireRequest
+from headgate.dispatch.work import close_stream
 
 DONE: Final = b"data: [DONE]\n\n"
 _encode = msgspec.json.Encoder().encode
@@ -78,13 +79,17 @@ async def from_chunks(
     shape = text_chunk_body if wire.endpoint is Endpoint.COMPLETIONS else chunk_body
     usage: Usage | None = None
     chars, first = 0, True
-    async for chunk in chunks:
-        usage = chunk.usage or usage
-        chars += len(chunk.text)
-        if chunk.has_content or chunk.finish_reason is not None:
-            body = shape(chunk, request_id=request.id, model=request.model, created=created, first=first)
-            first = False
-            yield b"data: %b\n\n" % _encode(body)
+    try:
+        async for chunk in chunks:
+            usage = chunk.usage or usage
+            chars += len(chunk.text)
+            if chunk.has_content or chunk.finish_reason is not None:
+                body = shape(chunk, request_id=request.id, model=request.model, created=created, first=first)
+                first = False
+                yield b"data: %b\n\n" % _encode(body)
+    finally:
+        # Left early, this generator is closed at once; the provider's would wait for the garbage collector.
+        await close_stream(chunks)
     if _wants_usage(wire):
         usage = usage or estimate_usage(request, " " * chars)
         told = shape(
