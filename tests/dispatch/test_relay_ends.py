@@ -144,3 +144,23 @@ def test_those_who_wait_at_a_gate_that_a_reload_replaced_are_dismissed_too() -> 
         assert stage.gateway.status().rt_queue == 0
 
     virtual.run(main)
+
+
+def test_a_stream_that_says_why_it_is_empty_is_an_answer() -> None:
+    """Its tokens were used up in thinking: the caller is told so, once, and pays once."""
+    end = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"length"}]}\n\n'
+
+    class Thinker(Lingering):
+        async def relay_stream(self, request: WireRequest) -> AsyncIterator[bytes]:
+            for piece in (end, DONE):
+                yield piece
+
+    async def main(world: World) -> None:
+        stage = lingering(world)
+        stage.gateway.routes.find("m").upstreams[0].provider = Thinker(world)  # type: ignore[assignment]
+        stream = stage.gateway.wire.stream(a_request(stream=True))
+        async with stream:
+            assert b"".join([piece async for piece in stream]) == end + DONE
+        assert stream.attempts == 1
+
+    virtual.run(main)

@@ -63,6 +63,12 @@ def test_the_code_may_stand_in_the_body(body: dict[str, str]) -> None:
     assert "slow down" in failure.message
 
 
+def test_the_code_is_found_beside_a_long_message() -> None:
+    failure = failed(whole({"message": "x" * 200_000, "code": "ThrottlingException"}, status=400))
+
+    assert (failure.kind, failure.code) == (FailureKind.THROTTLED, "ThrottlingException")
+
+
 @pytest.mark.parametrize(
     ("status", "kind"),
     [

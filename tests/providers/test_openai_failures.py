@@ -15,8 +15,8 @@ from providers.stubs.scripted import CUT, HANG, Reply
 
 from headgate.core.errors import ProviderFailure
 from headgate.core.failures import FailureKind
+from headgate.providers import exchange
 from headgate.providers.openai import OpenAIProvider
-from headgate.providers.openai import provider as provider_module
 
 K = FailureKind
 
@@ -118,11 +118,18 @@ def test_a_wait_until_a_date_is_read() -> None:
 
 
 def test_an_error_whose_words_are_too_many_keeps_its_class() -> None:
-    reply = Reply(status=429, headers={**JSON, "Retry-After": "3"}, body=b"x" * 70_000)
+    reply = Reply(status=429, headers={**JSON, "Retry-After": "3"}, body=b"x" * 2_000_000)
 
     failure = failure_from(complete, reply)
 
     assert (failure.kind, failure.retry_after_s) == (K.THROTTLED, 3)
+
+
+def test_an_error_that_quotes_a_long_prompt_keeps_its_code() -> None:
+    """Without it an empty account would look like a limit, and be asked again and again."""
+    failure = failure_from(complete, error(429, "x" * 200_000, code="insufficient_quota"))
+
+    assert (failure.kind, failure.code) == (K.MISCONFIGURED, "insufficient_quota")
 
 
 @pytest.mark.parametrize("changes", [{"ending": CUT}, {"ending": HANG}])
@@ -130,7 +137,7 @@ def test_an_error_whose_words_never_end_keeps_its_class(
     changes: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A slot must not hang on an explanation."""
-    monkeypatch.setattr(provider_module, "ERROR_BODY_S", 0.1)
+    monkeypatch.setattr(exchange, "ERROR_BODY_S", 0.1)
 
     assert failure_from(complete, Reply(status=500, body=b'{"err', **changes)).status == 500
 
@@ -176,7 +183,7 @@ def event_of(message: str) -> bytes:
 def test_a_stream_that_is_none_has_its_class(
     reply: Reply, kind: FailureKind, code: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(provider_module, "ERROR_BODY_S", 0.1)
+    monkeypatch.setattr(exchange, "ERROR_BODY_S", 0.1)
 
     failure = failure_from(streamed, reply)
 

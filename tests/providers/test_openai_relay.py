@@ -251,3 +251,22 @@ def test_the_text_of_an_answer_is_not_copied() -> None:
     body = completion({"content": SAID * 1000}).body
 
     assert read_envelope(Endpoint.CHAT, body, ErrorReader("http://host")).body is body
+
+
+@pytest.mark.parametrize("reason", ["length", "content_filter", "tool_calls"])
+def test_an_answer_that_says_why_it_is_empty_is_an_answer(reason: str) -> None:
+    """A reasoning model that used up its tokens: asking again costs as much again and helps nobody."""
+    choice = {"index": 0, "message": {"role": "assistant", "content": ""}, "finish_reason": reason}
+
+    assert not relayed(completion(choices=[choice])).blank
+    assert relayed(completion(choices=[{**choice, "finish_reason": "stop"}])).blank
+
+
+def test_a_key_that_an_error_event_quotes_is_struck_from_the_stream() -> None:
+    """Some proxies repeat what they were sent; the operator's key is not for the caller."""
+    told = b'data: {"error": {"message": "no such key: %b", "code": "invalid_api_key"}}\n\n' % KEY.encode()
+
+    data = on_stub(relay_stream, stream([*events(*words(1))[:2], told]))
+
+    assert b"no such key: ***" in data
+    assert KEY.encode() not in data

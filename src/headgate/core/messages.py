@@ -16,6 +16,8 @@ LONGEST_ID_CHARS: Final = 255
 CHARS_PER_TOKEN: Final = 4
 EXPECTED_OUTPUT_TOKENS: Final = 256
 MOST_OUTPUT_TOKENS: Final = 10_000_000
+UNREASONED: Final = frozenset({None, "", "stop"})
+"""Finish reasons that do not explain why there is no content."""
 
 
 class Lane(enum.StrEnum):
@@ -71,7 +73,12 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def blank(self) -> bool:
-        """No content, no tool call, no refusal: the provider was paid for nothing."""
+        """No content, no tool call, no refusal, and no reason for it: the provider was paid for nothing.
+
+        An answer that was cut off at its bound, or filtered, says so; asking again would only cost as much again.
+        """
+        if self.finish_reason not in UNREASONED:
+            return False
         return not (self.tool_calls or self.refusal or (self.content and self.content.strip()))
 
 

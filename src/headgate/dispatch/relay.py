@@ -5,6 +5,7 @@ queues, and the answer is written in OpenAI's shape.
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, Protocol, cast
 
@@ -32,6 +33,7 @@ ENVELOPE_BYTES: Final = 300
 """About as much of an answer's body is not its text."""
 BYTES_PER_TOKEN: Final = 4
 AFTER_END_S: Final = 1.0
+_REASONED: Final = re.compile(rb'"finish_reason"\s*:\s*"(?!stop"|")')
 
 
 class Wire(Protocol):
@@ -155,9 +157,11 @@ class OpenRelay:
             if not scope.expired():
                 raise
             raise timed_out(f"no content within first_token_s ({self._first_token_s:g} s)") from None
-        if not any(DONE in piece for piece in seen):
+        whole = b"".join(seen)
+        if DONE not in whole:
             raise _cut_short()
-        return []
+        # Cut off at its bound, or filtered: it says why there is nothing, and so it is an answer.
+        return seen if _REASONED.search(whole) else []
 
     def flaw(self, result: Opened[bytes]) -> str | None:
         return None if result.waiting else "the stream ended without content"

@@ -10,7 +10,7 @@ import msgspec
 from headgate.core.embeddings import EmbeddingRequest, Embeddings, estimate_embedding_usage
 from headgate.core.errors import CheckBroken, ProviderFailure
 from headgate.core.failures import Failure, FailureKind
-from headgate.core.messages import Answer, Chunk, Request, Usage, estimate_usage
+from headgate.core.messages import UNREASONED, Answer, Chunk, Request, Usage, estimate_usage
 from headgate.core.ports.provider import ItemAnswer, Provider
 
 logger = logging.getLogger("headgate")
@@ -211,12 +211,15 @@ class OpenStream:
         return seen
 
     def flaw(self, result: Opened[Chunk]) -> str | None:
-        return (
-            None if any(chunk.has_content for chunk in result.waiting) else "the stream ended without content"
-        )
+        return None if any(map(_says_enough, result.waiting)) else "the stream ended without content"
 
     def usage(self, result: Opened[Chunk]) -> Usage | None:  # noqa: ARG002 - known only when the stream has ended
         return None
+
+
+def _says_enough(chunk: Chunk) -> bool:
+    """Content, or why there is none."""
+    return chunk.has_content or chunk.finish_reason not in UNREASONED
 
 
 async def close_stream(chunks: AsyncIterator[Any]) -> None:

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from headgate.core.messages import UNREASONED
 from headgate.core.wire import Endpoint, WireAnswer
 from headgate.core.wire_bodies import EMPTY, UNREADABLE, read_usage
 from headgate.providers.openai.errors import ErrorReader
@@ -28,6 +29,7 @@ class _Message(msgspec.Struct):
 
 class _ChatChoice(msgspec.Struct):
     message: _Message
+    finish_reason: str | None = None
 
 
 class _Chat(msgspec.Struct):
@@ -38,6 +40,7 @@ class _Chat(msgspec.Struct):
 
 class _TextChoice(msgspec.Struct):
     text: msgspec.Raw
+    finish_reason: str | None = None
 
 
 class _Text(msgspec.Struct):
@@ -74,12 +77,20 @@ def _read(endpoint: Endpoint, body: bytes) -> tuple[_Chat | _Text | _Vectors, bo
     """The envelope and whether it is blank; None when there is nothing in it at all."""
     if endpoint is Endpoint.CHAT:
         chat = _read_chat(body)
-        return chat, all(_is_blank(choice.message) for choice in chat.choices) if chat.choices else None
+        return chat, all(map(_is_blank_choice, chat.choices)) if chat.choices else None
     if endpoint is Endpoint.COMPLETIONS:
         text = _read_text(body)
-        return text, all(_is_blank_text(choice.text) for choice in text.choices) if text.choices else None
+        return text, all(map(_is_blank_piece, text.choices)) if text.choices else None
     vectors = _read_vectors(body)
     return vectors, False if vectors.data else None
+
+
+def _is_blank_choice(choice: _ChatChoice) -> bool:
+    return choice.finish_reason in UNREASONED and _is_blank(choice.message)
+
+
+def _is_blank_piece(choice: _TextChoice) -> bool:
+    return choice.finish_reason in UNREASONED and _is_blank_text(choice.text)
 
 
 def _is_blank(message: _Message) -> bool:

@@ -13,7 +13,7 @@ from headgate.core.messages import Answer, Chunk, Request
 from headgate.core.ports.provider import ItemAnswer
 from headgate.core.timeouts import Timeouts
 from headgate.core.wire import Endpoint, WireAnswer, WireRequest
-from headgate.providers.exchange import stream_limits, whole_limits
+from headgate.providers.exchange import error_body, stream_limits, whole_limits
 from headgate.providers.openai.answers import read_answer, read_embeddings
 from headgate.providers.openai.envelopes import read_envelope
 from headgate.providers.openai.errors import ErrorReader
@@ -22,11 +22,9 @@ from headgate.providers.openai.requests import chat_body, embeddings_body, strea
 from headgate.providers.openai.streams import StreamReader
 from headgate.transport import Limits, Response, Transport, TransportError
 
-MOST_ERROR_BYTES: Final = 64 * 1024
-ERROR_BODY_S: Final = 5.0
-"""The status has decided already; the words that explain it may not keep the slot."""
 FAREWELL_S: Final = 0.5
 """How long a stream may take to end after `[DONE]`, so that its connection can be used again."""
+FAREWELL_BYTES: Final = 64 * 1024
 _EVENT_STREAM: Final = b"text/event-stream"
 
 
@@ -43,6 +41,7 @@ class OpenAIProvider:
         self._targets = {endpoint: options.target(endpoint) for endpoint in Endpoint}
         self._whole = whole_limits(timeouts)
         self._streamed = stream_limits(timeouts)
+        self._secrets = tuple(secret.encode() for secret in options.secrets())
         self._errors = ErrorReader(str(self._targets[Endpoint.CHAT].origin), options.secrets())
 
     async def relay(self, request: WireRequest) -> WireAnswer:
@@ -54,7 +53,13 @@ class OpenAIProvider:
             await self._check_stream(response)
             async with _pieces(response) as pieces:
                 async for piece in pieces:
-                    yield piece
+                    # Bytes pass as they are, but an error may quote what we sent: our key is not the caller's to see.
+                    yield self._strike(piece) if b"error" in piece else piece
+
+    def _strike(self, piece: bytes) -> bytes:
+        for secret in self._secrets:
+            piece = piece.replace(secret, b"***")
+        return piece
 
     async def complete(self, request: Request) -> Answer:
         return read_answer(await self._ask(Endpoint.CHAT, chat_body(self.model, request)), self._errors)
@@ -101,12 +106,10 @@ class OpenAIProvider:
         kind = next((value for name, value in response.raw_headers if name == b"content-type"), b"")
         if not kind.lower().startswith(_EVENT_STREAM):
             what = kind[:80].decode("latin-1") or "something without a content type"
-            raise self._errors.no_answer(
-                await _error_body(response), f"it sent {what} where a stream was due"
-            )
+            raise self._errors.no_answer(await error_body(response), f"it sent {what} where a stream was due")
 
     async def _refusal(self, response: Response) -> ProviderFailure:
-        body = await _error_body(response)
+        body = await error_body(response)
         return self._errors.from_status(response.status, response.headers, body, now=datetime.now(UTC))
 
 
@@ -115,19 +118,10 @@ def _pieces(response: Response) -> "aclosing[AsyncGenerator[bytes, None]]":
     return aclosing(cast("AsyncGenerator[bytes, None]", response.chunks()))
 
 
-async def _error_body(response: Response) -> bytes:
-    """What an error answer says, if it says it soon, and briefly."""
-    try:
-        async with asyncio.timeout(ERROR_BODY_S):
-            return await response.read(MOST_ERROR_BYTES)
-    except (TimeoutError, TransportError):
-        return b""
-
-
 async def _see_off(response: Response) -> None:
     """Read past the end of a stream. What goes wrong here changes nothing: the answer is whole."""
     try:
         async with asyncio.timeout(FAREWELL_S):
-            await response.read(MOST_ERROR_BYTES)
+            await response.read(FAREWELL_BYTES)
     except (TimeoutError, TransportError):
         pass
