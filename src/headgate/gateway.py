@@ -249,6 +249,10 @@ class Gateway:
         """Run jobs in this process from now on. Calling it again changes nothing."""
         await self._durable.work()
 
+    async def landed(self, within_s: float) -> None:
+        """Wait until no call is on its way, but no longer than this."""
+        await self._requests.landed(within_s)
+
     async def aclose(self, drain_s: float = DRAIN_S) -> None:
         """Refuse new calls, dismiss those who wait, let those in flight finish for a while, close everything.
 

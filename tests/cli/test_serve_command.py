@@ -94,6 +94,7 @@ def test_it_says_where_it_listens_and_that_nobody_else_may(tmp_path: Path) -> No
         _, told = served.process.communicate(timeout=30)
         assert served.process.returncode == 0
         assert "headgate keys create" in told
+        assert told.count("are per process") == 1
         assert "Traceback" not in told
 
 
@@ -152,6 +153,33 @@ def test_what_does_not_end_in_time_is_ended(tmp_path: Path) -> None:
         assert answers[0][0] == 503
 
 
+def test_while_somebody_is_served_the_door_says_that_it_is_closing(tmp_path: Path) -> None:
+    """A load balancer must hear 503, not find nobody; and whoever comes is told when to ask again."""
+    with serving(tmp_path) as served:
+        thread, answers = served.later("slow")
+        served.process.terminate()
+        assert _soon(lambda: served.get("/health/ready") == 503)
+        assert served.get("/health/live") == 200
+        status, body = served.ask("slow")
+        assert (status, json.loads(body)["error"]["code"]) == (503, "draining")
+        thread.join(30)
+        assert answers[0][0] == 200
+        assert served.process.wait(30) == 0
+
+
+def test_a_stream_that_outlasts_the_drain_is_ended_with_an_error(tmp_path: Path) -> None:
+    """Nobody may take what came of it for the whole answer."""
+    endless = {"upstreams": [{"provider": "simulated", "latency_s": 0, "chunks": 200, "chunk_gap_s": 0.5}]}
+    with serving(tmp_path, limits={"drain_s": 1}, models={**MODELS, "endless": endless}) as served:
+        thread, answers = served.later("endless", stream=True)
+        served.process.terminate()
+        thread.join(30)
+        assert b"event: error" in answers[0][1]
+        assert b'"draining"' in answers[0][1]
+        assert b"[DONE]" not in answers[0][1]
+        assert served.process.wait(30) == 0
+
+
 def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     with serving(tmp_path) as served:
         thread, _ = served.later("stuck")
@@ -176,6 +204,19 @@ def test_a_hangup_reads_the_settings_again(tmp_path: Path) -> None:
         assert served.ask("new")[0] == 200
         served.process.terminate()
         _, told = served.process.communicate(timeout=30)
+        assert "the old ones stay in force" in told
+
+
+@pytest.mark.parametrize("arguments", [(), ("--config", "headgate.yaml")], ids=["found", "named"])
+def test_a_file_that_vanished_takes_no_models_away(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    with serving(tmp_path, *arguments) as served:
+        served.file.unlink()
+        served.process.send_signal(signal.SIGHUP)
+        time.sleep(0.5)
+        assert served.ask("slow")[0] == 200
+        served.process.terminate()
+        _, told = served.process.communicate(timeout=30)
+        assert "there is no such file" in told
         assert "the old ones stay in force" in told
 
 

@@ -223,6 +223,7 @@ def test_gates_of_members_that_never_answered_are_summed_under_their_family() ->
         seen = page(metrics)
         assert seen.labels("headgate_slots", "model") == {"m", "simulated/*"}
         assert seen("headgate_slots", model="simulated/*") == 3 * 8
+        assert seen("headgate_accepting", model="simulated/*") == 1
 
     virtual.run(main)
 

@@ -21,7 +21,7 @@ from server.keyed_stage import keyed_door
 from server.stage import House, opened
 from server.upstreams import PROVIDERS, can, interpose, one_model, stub_of, until, upstream_of
 
-from headgate.server.asgi import App, Receive, Scope, Send
+from headgate.server.http.exchange import App, Receive, Scope, Send
 
 ASKED: Final[list[ChatCompletionMessageParam]] = [{"role": "user", "content": QUESTION}]
 WEATHER: Final[ChatCompletionToolParam] = {

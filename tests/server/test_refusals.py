@@ -108,6 +108,10 @@ def test_waits_are_spread(play: Play) -> None:
         async with full_house() as house:
             waits = {(await ask(house)).headers["retry-after-ms"] for _ in range(20)}
             assert len(waits) > 10
+            house.serving._draining = True
+            waits = {(await ask(house)).headers["retry-after-ms"] for _ in range(20)}
+            assert len(waits) > 10
+            assert all(1000 <= int(wait) <= 3000 for wait in waits)
 
     play(scene)
 

@@ -7,7 +7,7 @@ import pytest
 from providers.stubs.openai import OpenAIStub, completion, error
 from server.http.front_stage import Answer, Play, post
 from server.stage import House, opened
-from server.upstreams import CHAT, COMPLETIONS, EMBEDDINGS, ask, one_model, openai_upstream, sent
+from server.upstreams import CHAT, COMPLETIONS, EMBEDDINGS, ask, look, one_model, openai_upstream, sent
 
 from headgate.core.job import Job, JobState
 from headgate.core.messages import Lane
@@ -74,14 +74,23 @@ def test_the_job_outlives_a_bad_moment_of_its_upstream(play: Play) -> None:
     play(scene)
 
 
-@pytest.mark.parametrize(("tier", "lane"), [("flex", Lane.BATCH), ("priority", Lane.INTERACTIVE)])
-def test_its_lane_is_the_requests(play: Play, tier: str, lane: Lane) -> None:
+@pytest.mark.parametrize(
+    ("headers", "tier", "lane"),
+    [
+        ([], "flex", Lane.BATCH),
+        ([], "priority", Lane.BATCH),
+        (["X-Headgate-Lane: interactive"], "priority", Lane.INTERACTIVE),
+    ],
+)
+def test_its_lane_is_batch_unless_the_request_says_otherwise(
+    play: Play, headers: list[str], tier: str, lane: Lane
+) -> None:
     async def scene() -> None:
         async with (
             OpenAIStub(completion()) as stub,
             opened(one_model(openai_upstream(stub)), work=True) as house,
         ):
-            job = await ended(house, await ask(house, CHAT, PREFER, service_tier=tier))
+            job = await ended(house, await ask(house, CHAT, PREFER, *headers, service_tier=tier))
             assert (job.state, job.lane) == (JobState.COMPLETED, lane)
             assert stub.requests[0].body.get("service_tier") != "flex"
 
@@ -94,8 +103,35 @@ def test_the_same_key_gives_the_same_job(play: Play) -> None:
             first, again = [await ask(house, CHAT, PREFER, "Idempotency-Key: j1") for _ in range(2)]
             assert (first.status, again.status) == (202, 202)
             assert first.headers["location"] == again.headers["location"]
+            assert "idempotent-replayed" not in first.headers
+            assert again.headers["idempotent-replayed"] == "true"
             other = await ask(house, CHAT, PREFER, "Idempotency-Key: j1", temperature=1)
             assert (other.status, other.code) == (409, "idempotency_key_mismatch")
+
+    play(scene)
+
+
+def test_the_job_is_where_the_answer_says(play: Play) -> None:
+    async def scene() -> None:
+        async with opened(one_model(SIMULATED), work=True) as house:
+            answer = await ask(house, CHAT, PREFER)
+            job = await ended(house, answer)
+            found = await look(house, answer.headers["location"])
+            assert (found.status, json.loads(found.body)["result"]) == (200, job.result)
+            nobodys = await look(house, "/v1/jobs/job_none")
+            assert (nobodys.status, nobodys.code) == (404, "not_found")
+
+    play(scene)
+
+
+def test_a_deadline_is_refused_but_not_what_clients_always_send(play: Play) -> None:
+    """A job has no client that waits; OpenAI's clients announce their patience with every request."""
+
+    async def scene() -> None:
+        async with opened(one_model(SIMULATED)) as house:
+            refused = await ask(house, CHAT, PREFER, "X-Headgate-Timeout: 30")
+            assert (refused.status, json.loads(refused.body)["error"]["param"]) == (400, "X-Headgate-Timeout")
+            assert (await ask(house, CHAT, PREFER, "x-stainless-read-timeout: 30")).status == 202
 
     play(scene)
 

@@ -10,7 +10,7 @@ from server.http.front_stage import Play
 from server.stage import House, opened
 from server.upstreams import interpose, one_model
 
-from headgate.server.asgi import App, Message, Receive, Scope, Send
+from headgate.server.http.exchange import App, Message, Receive, Scope, Send
 
 EXAMPLES: Final = 40
 SIMULATED: Final = {"provider": "simulated", "latency_s": 0, "slots": 50, "depth": 0}

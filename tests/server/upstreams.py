@@ -16,7 +16,7 @@ from providers.stubs.scripted import Reply
 from server.http.front_stage import Answer, Wire, post
 from server.stage import House
 
-from headgate.server.asgi import App, Receive, Scope, Send
+from headgate.server.http.exchange import App, Receive, Scope, Send
 from headgate.server.http.front import Front
 
 CHAT: Final = "/v1/chat/completions"

@@ -5,6 +5,7 @@ import logging
 import signal
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,7 +17,7 @@ from headgate.cli.signals import Signals
 from headgate.cli.words import count_of, one_line
 from headgate.core.errors import HeadgateError
 from headgate.gateway import Gateway
-from headgate.settings import Settings
+from headgate.settings import DEFAULT_FILE, Settings
 
 if TYPE_CHECKING:
     from headgate.wiring.serving import Served
@@ -41,9 +42,11 @@ def command(
     At a stop new requests are refused at once; what is being served has `limits.drain_s` seconds to finish, and
     jobs that have not ended by then go back uncounted. A second signal ends it at once.
     """
+    # The file that is there now is asked for by name from here on: should it vanish, a reload must not take all models.
+    source = config or (Path(DEFAULT_FILE) if Path(DEFAULT_FILE).exists() else None)
 
     def read() -> Settings:
-        settings = settings_with_tasks(config, tasks, workers)
+        settings = settings_with_tasks(source, tasks, workers)
         return settings if listen is None else replace(settings, listen=listen)
 
     run_for_long(_serve(read(), read, work=not no_work))
@@ -55,8 +58,12 @@ async def _serve(settings: Settings, read: Callable[[], Settings], *, work: bool
     log_to_stderr(logging.INFO)
     with Signals(signal.SIGINT, signal.SIGTERM) as signals:
         async with serve(settings, work=work) as served:
-            typer.echo(_first_line(served, work=work))
+            # Before the first line: who reads it may send a signal at once, and unheard it would end us.
             on_hangup(lambda: reload(served.gateway, read))
+            logger.info(
+                "gates, budgets, breakers and the limits of keys are per process: nothing shares them"
+            )
+            typer.echo(_first_line(served, work=work))
             await signals.first.wait()
             logger.info("stopping: what is being served has %g s to finish", settings.limits.drain_s)
             await _drain(served, signals, settings.limits.drain_s)

@@ -27,11 +27,15 @@ _GATE_GAUGES: Final[Mapping[str, str]] = {
     "headgate_breaker_open": "1 while the upstream is left alone because it keeps failing.",
     "headgate_upstream_held": "1 while the upstream is held back as misconfigured: somebody must look.",
 }
+_OF_ANY: Final = frozenset(
+    {"headgate_accepting", "headgate_pause_seconds", "headgate_breaker_open", "headgate_upstream_held"}
+)
+"""Flags and waits: over several gates the greatest tells, a sum would not."""
 K = TypeVar("K", bound=tuple[str, ...])
 
 
 class GateGauges:
-    """Queues and slots by model and upstream. Members of a family that never answered are summed under it."""
+    """Queues and slots by model and upstream. Members of a family that never answered stand together under it."""
 
     def __init__(self, status: Callable[[], QueueStatus], names: ModelNames) -> None:
         self._status = status
@@ -43,7 +47,8 @@ class GateGauges:
             pair = self._names.pair(gate.model, gate.upstream)
             for name, lane, number in _read(gate):
                 key = pair if lane is None else (*pair, lane.value)
-                numbers[name][key] = numbers[name].get(key, 0.0) + number
+                before = numbers[name].get(key, 0.0)
+                numbers[name][key] = max(before, number) if name in _OF_ANY else before + number
         for name, words in _GATE_GAUGES.items():
             labels = ("model", "upstream", "lane") if name == DEPTH else ("model", "upstream")
             yield _gauge(name, words, labels, numbers[name])

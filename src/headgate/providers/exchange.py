@@ -16,7 +16,8 @@ from headgate.core.failures import KIND_BY_CODE, Failure, FailureKind, from_answ
 from headgate.core.timeouts import Timeouts
 from headgate.transport import Endpoint, Limits, Response, Transport, TransportError
 
-ERROR_BODY_BYTES: Final = 64 * 1024
+ERROR_BODY_BYTES: Final = 1024 * 1024
+"""Enough for an error that quotes the whole prompt: cut, it would lose the code at its end."""
 ERROR_BODY_S: Final = 5.0
 """An error's status is what counts; its text may not keep a slot for longer."""
 REST_S: Final = 1.0
@@ -93,7 +94,7 @@ class Exchange:
         return str(self._endpoint.origin)
 
     async def _refusal(self, response: Response) -> ProviderFailure:
-        body = await _beginning(response)
+        body = await error_body(response)
         told = self._told(body, response.status)
         return self._failure(
             told or Told(_plain_text(response, body)),
@@ -155,6 +156,18 @@ async def rest_of(lines: AsyncIterator[bytes]) -> None:
                 pass
 
 
+async def error_body(response: Response) -> bytes:
+    """As much of an error's body as is needed. One that is cut or slow is told as far as it came."""
+    body = bytearray()
+    with suppress(TransportError, TimeoutError):
+        async with asyncio.timeout(ERROR_BODY_S):
+            async for piece in response.chunks():
+                body += piece
+                if len(body) >= ERROR_BODY_BYTES:
+                    break
+    return bytes(body[:ERROR_BODY_BYTES])
+
+
 def _encode(body: Mapping[str, Any]) -> bytes:
     try:
         return msgspec.json.encode(body)
@@ -173,18 +186,6 @@ def _struck(secrets: Iterable[str]) -> list[str]:
     words = {word for secret in secrets for word in (secret, *secret.split())}
     # Short ones ("1", "Bearer") are no secrets, and striking them would garble the text.
     return sorted((word for word in words if len(word) >= _SHORTEST_SECRET_CHARS), key=len, reverse=True)
-
-
-async def _beginning(response: Response) -> bytes:
-    """As much of an error's body as is needed. One that is cut or slow is told as far as it came."""
-    pieces: list[bytes] = []
-    with suppress(TransportError, TimeoutError):
-        async with asyncio.timeout(ERROR_BODY_S):
-            async for piece in response.chunks():
-                pieces.append(piece)
-                if sum(map(len, pieces)) >= ERROR_BODY_BYTES:
-                    break
-    return b"".join(pieces)[:ERROR_BODY_BYTES]
 
 
 def _plain_text(response: Response, body: bytes) -> str:

@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
+import functools
 import hmac
 import logging
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final, Protocol
 
-from headgate.core.access import AccessState, Action, KeptKey, may
+from headgate.core.access import AccessState, Action, KeptKey, is_loopback, may
 from headgate.core.errors import ModelNotAllowed, NotAllowed, StoreUnavailable, Unauthorized
 from headgate.core.key_text import digest_of, is_key_text
 from headgate.core.messages import Lane
@@ -21,6 +22,8 @@ Headers = Iterable[tuple[bytes, bytes]]
 REFRESH_S: Final = 2.0
 """How often the store is asked for changes: a key that was revoked elsewhere works no longer than this and one look."""
 _MOST_PATTERNS_TOLD: Final = 5
+_WEB: Final = frozenset({b"origin", b"sec-fetch-site", b"host"})
+_OWN_SITES: Final = frozenset({b"none", b"same-origin"})
 
 
 class Caller(Protocol):
@@ -150,6 +153,7 @@ class KeyedAccess:
 
     def admit(self, headers: Headers, action: Action) -> Caller:
         if not self.has_keys:
+            _refuse_web_pages(headers)
             return _ANYBODY
         presented = read_credential(headers)
         # A dict compares by a hash that is secret to this process: how long it takes says nothing about any key.
@@ -203,6 +207,29 @@ class KeyedAccess:
             except Exception:
                 # Were this to end, nobody would hear of a revoked key any more.
                 logger.exception("the keys could not be read; the ones known stay in force")
+
+
+def _refuse_web_pages(headers: Headers) -> None:
+    """Without keys loopback is the only wall, and this machine's browser stands inside it: any site could spend."""
+    for name, value in headers:
+        if name in _WEB and not _is_own(name, value):
+            raise NotAllowed(
+                f"without keys no web page may ask, nor anybody by another name than localhost or 127.0.0.1"
+                f" ({name.decode()}: {value[:100].decode('latin-1')}); make a key: headgate keys create NAME"
+            )
+
+
+def _is_own(name: bytes, value: bytes) -> bool:
+    """Whether this header may come from a program that runs here."""
+    if name == b"host":
+        return _is_here(value)
+    return name == b"sec-fetch-site" and value in _OWN_SITES
+
+
+@functools.lru_cache(maxsize=16)
+def _is_here(host: bytes) -> bool:
+    name, _, port = host.decode("latin-1").rpartition(":")
+    return is_loopback(name if port.isdecimal() else host.decode("latin-1"))
 
 
 def _invalid() -> Unauthorized:

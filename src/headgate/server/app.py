@@ -4,8 +4,9 @@ import contextlib
 from collections.abc import Callable
 from typing import Final
 
-from headgate.server.asgi import App, Message, Receive, Scope, Send, respond
+from headgate.server.asgi import respond
 from headgate.server.errors import Failed, Header
+from headgate.server.http.exchange import App, Message, Receive, Scope, Send
 from headgate.server.inference.route import ROUTES
 
 _ALLOW: Final = (b"allow", b"POST")

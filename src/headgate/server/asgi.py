@@ -1,18 +1,12 @@
 """ASGI by hand: reading a body, sending an answer, knowing at once when the client has gone."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from headgate.server.errors import Header
-
-Scope: TypeAlias = MutableMapping[str, Any]
-Message: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
-App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
-
+from headgate.server.http.exchange import Receive, Scope, Send
 
 LONG_BYTES: Final = 16 * 1024
 

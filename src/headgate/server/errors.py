@@ -44,7 +44,6 @@ STATUS_BY_CODE: Final[Mapping[str, int]] = {
 INVITES: Final = frozenset({429, 503})
 """Come back later. Everything else has been tried as often as it helps: a client's own retries would only storm."""
 LONGEST_RETRY_AFTER_S: Final = 60
-CLIENT_CLOSED: Final = 499
 _BROKEN: Final = "something unexpected broke while the upstream was called; the gateway's log says what"
 _JSON: Final = (b"content-type", b"application/json")
 _FINAL: Final = (b"x-should-retry", b"false")

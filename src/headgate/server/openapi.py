@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from headgate.core.job import JobState
 from headgate.server.errors import STATUS_BY_CODE
 
 _TEXT: Final = {"type": "string"}
 _WHOLE: Final = {"type": "integer"}
-_NUMBER: Final = {"type": "number"}
 _FLAG: Final = {"type": "boolean"}
 _ERRORS: Final = tuple(
-    sorted({str(status) for status in STATUS_BY_CODE.values()} - {"500"} | {"408", "409", "422", "431"})
+    sorted({str(status) for status in STATUS_BY_CODE.values()} - {"500"} | {"408", "417", "431"})
 )
 
 
@@ -39,7 +39,7 @@ _ERROR: Final = _object(
             "message": _TEXT,
             "type": _TEXT,
             "param": {"type": ["string", "null"]},
-            "code": {"type": "string", "enum": sorted(STATUS_BY_CODE)},
+            "code": {"type": "string", "enum": sorted({*STATUS_BY_CODE, "too_many_connections"})},
         },
     },
 )
@@ -97,6 +97,13 @@ _SCHEMAS: Final = {
         **_GATE,
         upstreams=_list(_object((*_GATE, "model", "upstream"), model=_TEXT, upstream=_TEXT, **_GATE)),
     ),
+    "Job": _object(
+        ("id", "task", "state", "result", "error"),
+        id=_TEXT,
+        task=_TEXT,
+        state={"type": "string", "enum": [state.value for state in JobState]},
+        error={"type": ["string", "null"]},
+    ),
     "Live": _object(("status",), status=_TEXT),
     "Ready": _object(("status", "database"), status=_TEXT, database=_TEXT),
 }
@@ -135,7 +142,11 @@ def _inference(summary: str, request: str, answer: str, *, streams: bool) -> dic
                 "required": True,
                 "content": {"application/json": {"schema": _ref(request)}},
             },
-            "responses": {"200": given, **_failures()},
+            "responses": {
+                "200": given,
+                "202": _json(_ref("Job"), "With `Prefer: respond-async`: the job, found again at Location."),
+                **_failures(),
+            },
         }
     }
 
@@ -155,6 +166,12 @@ def _look(
     }
 
 
+def _tell(summary: str, kind: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    given = {"description": "As it is now.", "content": {kind: {"schema": dict(schema)}}}
+    return {"get": {"summary": summary, "responses": {**_failures(), "200": given}}}
+
+
+_JOB_ID: Final = {"name": "job_id", "in": "path", "required": True, "schema": _NAMED}
 _NAME: Final = {"name": "name", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
 
 
@@ -174,7 +191,10 @@ def document(version: str) -> dict[str, Any]:
             "/v1/embeddings": _inference("Embed texts", "Texts", "Embeddings", streams=False),
             "/v1/models": _look("The models there are", "Models"),
             "/v1/models/{name}": _look("One model", "Model", _NAME),
+            "/v1/jobs/{job_id}": _look("One job of the caller's tenant", "Job", _JOB_ID),
             "/queue/status": _look("Queues and slots", "Status"),
+            "/metrics": _tell("Numbers for Prometheus", "text/plain", _TEXT),
+            "/openapi.json": _tell("This document", "application/json", _object(("openapi", "paths"))),
             "/health/live": health,
             "/health": health,
             "/api/v1/health": health,

@@ -1,4 +1,4 @@
-"""The routes that are not in a hurry: models, status, health, metrics."""
+"""The routes that are not in a hurry: models, jobs, status, health, metrics."""
 
 import logging
 from collections.abc import Callable
@@ -48,6 +48,7 @@ class Rest:
             routes=[
                 Route("/v1/models", self._models),
                 Route("/v1/models/{name:path}", self._model),
+                Route("/v1/jobs/{job_id}", self._job),
                 Route("/queue/status", self._status),
                 Route("/metrics", self._tell_metrics),
                 *(Route(path, self._live) for path in ("/health", "/health/live", "/api/v1/health")),
@@ -72,6 +73,10 @@ class Rest:
             raise UnknownModel(f"there is no model {name[:100]!r}", param="model")
         self._gateway.routes.find(name)
         return _json(self._shown(name))
+
+    async def _job(self, request: Request) -> Response:
+        caller = self._admit(request, Action.LOOK)
+        return _json(await self._gateway.jobs.get(request.path_params["job_id"], tenant=caller.tenant))
 
     async def _status(self, request: Request) -> Response:
         self._admit(request, Action.WATCH)

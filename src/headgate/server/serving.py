@@ -14,7 +14,7 @@ from headgate.server.access import Access
 from headgate.server.app import HttpApp
 from headgate.server.http import HttpLimits, Server
 from headgate.server.inference.head import Head
-from headgate.server.inference.route import Inference
+from headgate.server.inference.route import Inference, Submitted
 from headgate.server.rest import Rest
 
 _TASKS = {Endpoint.CHAT: "chat", Endpoint.EMBEDDINGS: "embeddings"}
@@ -60,17 +60,24 @@ class Serving:
         return await self.server.start(host, port)
 
     async def stop(self, drain_s: float) -> None:
-        """Ready is 503 and new requests are refused at once; who waits is dismissed, who is served may finish."""
+        """Ready is 503 and new requests are refused at once; who waits is dismissed, who is served may finish.
+
+        While anybody is being served the port stays open, so that whoever asks hears of it.
+        """
+        ends_at = asyncio.get_running_loop().time() + drain_s
         self._draining = True
         self._gateway.routes.close()
         working = asyncio.ensure_future(self._gateway.durable.stop_working(drain_s))
-        await self.server.drain(drain_s)
-        await working
+        try:
+            await self._gateway.landed(drain_s)
+            await self.server.drain(max(0.0, ends_at - asyncio.get_running_loop().time()))
+        finally:
+            await working
 
     def _is_draining(self) -> bool:
         return self._draining
 
-    async def _submit(self, request: WireRequest, head: Head, body: bytes) -> tuple[str, bytes]:
+    async def _submit(self, request: WireRequest, head: Head, body: bytes) -> Submitted:
         """`Prefer: respond-async`: the request becomes a job, and the answer its record."""
         task = _TASKS.get(request.endpoint)
         if task is None:
@@ -85,7 +92,7 @@ class Serving:
         handle = await self._gateway.jobs.submit(
             task, given, lane=request.lane, idempotency_key=head.key, tenant=request.tenant
         )
-        return handle.id, msgspec.json.encode(await handle.job())
+        return Submitted(handle.id, msgspec.json.encode(await handle.job()), handle.created)
 
 
 def _read(body: bytes) -> dict[str, Any]:

@@ -59,10 +59,10 @@ async def serve(settings: Settings, *, work: bool = True) -> AsyncIterator[Serve
                 version=headgate.__version__,
             )
             port = await serving.start(address.host, address.port)
-            prices.load()
-            if work:
-                await gateway.work()
             try:
+                prices.load()
+                if work:
+                    await gateway.work()
                 yield Served(gateway, serving, address.host, port)
             finally:
                 await serving.stop(settings.limits.drain_s)

@@ -150,6 +150,7 @@ def test_an_application_that_fails_before_its_answer_is_a_500(
         async with serving(app) as house, house.wire() as wire:
             answer = await wire.ask(GET)
             assert (answer.status, answer.code) == (500, "internal")
+            assert answer.headers["x-should-retry"] == "false"
             assert b"secret" not in answer.body
             assert await wire.closed()
         assert "the application failed on GET /" in caplog.text

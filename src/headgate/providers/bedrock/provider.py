@@ -3,7 +3,6 @@
 import asyncio
 import urllib.parse
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
@@ -19,9 +18,9 @@ from headgate.providers.bedrock.keyring import KeyRing
 from headgate.providers.bedrock.options import BedrockOptions
 from headgate.providers.bedrock.requests import encoded, to_body
 from headgate.providers.bedrock.streams import EventReader
-from headgate.providers.exchange import ERROR_BODY_BYTES, ERROR_BODY_S, rest_of, stream_limits, whole_limits
+from headgate.providers.exchange import error_body, rest_of, stream_limits, whole_limits
 from headgate.providers.params import refused
-from headgate.transport import Endpoint, Limits, Response, Transport, TransportError
+from headgate.transport import Endpoint, Limits, Response, Transport
 
 if TYPE_CHECKING:
     from headgate.providers.bedrock.aws import Keys, Signed
@@ -139,10 +138,7 @@ class BedrockProvider:
         raise bad_envelope(self._host, f"with {given[:80]!r} in place of {expected}; check base_url")
 
     async def _error(self, response: Response, signed: "Signed") -> ProviderFailure:
-        body = b""  # When it does not come, the status alone says enough.
-        with suppress(TransportError, TimeoutError):
-            async with asyncio.timeout(ERROR_BODY_S):
-                body = await response.read(ERROR_BODY_BYTES)
+        body = await error_body(response)
         secrets = (*signed.secrets, *self._options.headers.values())
         headers = response.headers
         return error_answer(response.status, headers, body, host=self._host, secrets=secrets)

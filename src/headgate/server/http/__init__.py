@@ -3,9 +3,7 @@
 Stricter than the standard where leniency has been used to smuggle requests; see docs/decisions/0012-own-http-front.md.
 """
 
-from headgate.server.http.exchange import Client
 from headgate.server.http.limits import HttpLimits
-from headgate.server.http.refusals import Refuse, openai_error
 from headgate.server.http.server import Server
 
-__all__ = ["Client", "HttpLimits", "Refuse", "Server", "openai_error"]
+__all__ = ["HttpLimits", "Server"]

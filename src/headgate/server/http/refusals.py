@@ -11,7 +11,7 @@ import msgspec
 Refuse = Callable[[int, str, str, float | None], bytes]
 """(status, code, message, retry_after_s) → the JSON body of a refusal."""
 
-_MAY_RETRY: Final = frozenset({408, 429, 500, 503})
+_MAY_RETRY: Final = frozenset({408, 503})
 
 
 class Refused(Exception):

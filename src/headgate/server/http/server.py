@@ -46,15 +46,13 @@ class Server:
         """What was asked for, or what the process's limit of open files leaves."""
         return self._most_connections
 
-    async def start(self, host: str, port: int, *, backlog: int = _BACKLOG, reuse_port: bool = False) -> int:
+    async def start(self, host: str, port: int, *, backlog: int = _BACKLOG) -> int:
         """Listen. Returns the port, which is the system's choice where 0 was asked for."""
         loop = asyncio.get_running_loop()
         self._front = Front(self._app, self._limits, self._refuse, loop)
         self._overflow = _Overflow(self._front)
         self._most_connections = min(self._limits.connections, raise_file_limit())
-        self._listening = await loop.create_server(
-            self._welcome, host, port, backlog=backlog, reuse_port=reuse_port or None
-        )
+        self._listening = await loop.create_server(self._welcome, host, port, backlog=backlog)
         return int(self._listening.sockets[0].getsockname()[1])
 
     async def drain(self, drain_s: float) -> None:

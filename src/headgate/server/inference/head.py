@@ -45,12 +45,18 @@ def read_head(headers: Iterable[tuple[bytes, bytes]]) -> Head:
         _check_once(found)
     lane = said.get(b"x-headgate-lane")
     key = said.get(b"idempotency-key")
+    respond_async = any(name == b"prefer" and _is_async(value) for name, value in found)
+    if respond_async and b"x-headgate-timeout" in said:
+        raise InvalidRequest(
+            "X-Headgate-Timeout is for who waits: leave it out with Prefer: respond-async",
+            param="X-Headgate-Timeout",
+        )
     return Head(
         lane=None if lane is None else read_lane(lane.decode("latin-1").strip()),
         deadline_s=_deadline_s(said),
         agent_id=_agent_id(said.get(b"x-headgate-agent")),
         key=None if key is None else _key(key),
-        respond_async=any(name == b"prefer" and _is_async(value) for name, value in found),
+        respond_async=respond_async,
     )
 
 

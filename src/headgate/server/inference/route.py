@@ -2,16 +2,19 @@
 
 import asyncio
 import logging
+import random
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from headgate.core.access import Action
 from headgate.core.errors import Draining
+from headgate.core.messages import Lane
 from headgate.core.wire import Endpoint, WireReply, WireRequest
 from headgate.dispatch.relaying import LARGE_BYTES, Relaying, Stream
 from headgate.server.access import Access, Caller
-from headgate.server.asgi import CancelledWhenGone, ClientGone, Receive, Scope, Send, read_whole, respond
+from headgate.server.asgi import CancelledWhenGone, ClientGone, read_whole, respond
 from headgate.server.errors import Header, crash_story, is_crash, read_error
+from headgate.server.http.exchange import Receive, Scope, Send
 from headgate.server.inference.body import peek_model, read_body
 from headgate.server.inference.head import Head, read_head
 from headgate.server.inference.stream import Delivery
@@ -20,8 +23,18 @@ logger = logging.getLogger("headgate")
 ROUTES: Final = {f"/v1/{endpoint}": endpoint for endpoint in Endpoint}
 _JSON: Final = (b"content-type", b"application/json")
 _REPLAYED: Final = (b"idempotent-replayed", b"true")
-Submit = Callable[[WireRequest, Head, bytes], Awaitable[tuple[str, bytes]]]
-"""Make a job of a request instead: its id and the body of the answer."""
+
+
+class Submitted(NamedTuple):
+    """The job that a request became."""
+
+    job_id: str
+    record: bytes
+    created: bool
+    """False when its idempotency key had one already."""
+
+
+Submit = Callable[[WireRequest, Head, bytes], Awaitable[Submitted]]
 
 
 class Inference:
@@ -53,7 +66,8 @@ class Inference:
         try:
             if self._draining():
                 raise Draining(  # noqa: TRY301 - answered below, like everything
-                    "this process is shutting down; ask another, or again in a moment", retry_after_s=1.0
+                    "this process is shutting down; ask another, or again in a moment",
+                    retry_after_s=random.uniform(1.0, 3.0),  # Soon, but not all at once.
                 )
             caller = self._access.admit(scope["headers"], Action.CALL)
             with CancelledWhenGone(scope):
@@ -77,20 +91,17 @@ class Inference:
         body = await read_whole(
             receive, lambda beginning: self._look(beginning, endpoint, head, caller, request_id)
         )
-        request = read_body(
-            body, endpoint, head, request_id=request_id, tenant=caller.tenant, lane=caller.lane
-        )
+        # Who asks for a job does not wait for it.
+        lane = Lane.BATCH if head.respond_async else caller.lane
+        request = read_body(body, endpoint, head, request_id=request_id, tenant=caller.tenant, lane=lane)
         caller.check_model(request.model)
         if len(body) > LARGE_BYTES:
             await asyncio.sleep(0)
         if head.respond_async:
-            job_id, answer = await self._submit(request, head, body)
-            location = (b"location", f"/v1/jobs/{job_id}".encode())
-            await respond(send, 202, [_JSON, location, _named(request_id)], answer)
+            submitted = await self._submit(request, head, body)
+            await respond(send, 202, _job_story(submitted, request_id), submitted.record)
         elif request.stream:
             stream = await self._stream(request, head, body)
-            if len(body) > LARGE_BYTES:
-                await asyncio.sleep(0)
             delivery = Delivery(send, lambda: self._stream_story(stream, started_at))
             try:
                 await delivery.run(stream)
@@ -172,6 +183,12 @@ class Inference:
             logger.error("request %s broke\n%s", request_id, crash_story(error))
         headers = [*failed.headers(), _named(request_id), *_failed_story(error)]
         await respond(send, failed.status, headers, failed.body)
+
+
+def _job_story(submitted: Submitted, request_id: str) -> list[Header]:
+    location = (b"location", f"/v1/jobs/{submitted.job_id}".encode())
+    replayed = [] if submitted.created else [_REPLAYED]
+    return [_JSON, location, _named(request_id), *replayed]
 
 
 def _failed_story(error: Exception) -> list[Header]:

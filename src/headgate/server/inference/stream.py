@@ -7,12 +7,14 @@ from typing import Final
 
 import msgspec
 
+from headgate.core.errors import Draining
 from headgate.dispatch.relaying import Stream
-from headgate.server.asgi import Send
 from headgate.server.errors import Header, crash_story, is_crash, read_error
+from headgate.server.http.exchange import Send
 
 logger = logging.getLogger("headgate")
 HEARTBEAT_S: Final = 15.0
+_CUT_OFF: Final = Draining("this process went away before the answer was whole; ask again", retry_after_s=1.0)
 _HEARTBEAT: Final = b": still waiting\n\n"
 _SSE: Final = (b"content-type", b"text/event-stream")
 _FRESH: Final = (b"cache-control", b"no-cache")
@@ -38,6 +40,13 @@ class Delivery:
                 await self._start()
                 async for piece in stream:
                     await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+        except asyncio.CancelledError:
+            await self._stop_beating()
+            if self._started:
+                # The client is gone and hears nothing, or this process is going and the client should hear of it.
+                await self._end_badly(_CUT_OFF)
+                await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+            raise
         except Exception as error:
             await self._stop_beating()
             if not self._started:
