@@ -1,6 +1,7 @@
 """NOTIFY: other processes wake up, not too often, and a lost listener comes back by itself."""
 
 import asyncio
+import gc
 
 import pytest
 from stores.postgres_stage import NOW, a_job, opened, run_sql, until
@@ -103,3 +104,20 @@ def test_listening_can_be_left_out(postgres_url: str) -> None:
             await until(lambda: abroad.count == 1)
 
     asyncio.run(main())
+
+
+def test_a_store_that_closes_while_it_is_about_to_listen_leaves_no_connection(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At every moment of its coming back: what it opened, it closes. (A connection left open is a warning, and a failure.)"""
+    monkeypatch.setattr(bell, "FIRST_WAIT_S", 0.0)
+
+    async def main() -> None:
+        for step in range(12):
+            async with opened(postgres_url):
+                await run_sql(postgres_url, f"select pg_terminate_backend(pid) {LISTENERS}")
+                await asyncio.sleep(step * 0.001)
+        gc.collect()
+
+    asyncio.run(main())
+    gc.collect()

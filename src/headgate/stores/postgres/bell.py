@@ -124,6 +124,11 @@ class Bell:
             if connection is not None:
                 connection.terminate()
             return None
+        except BaseException:
+            # Told to stop while it was about to listen.
+            if connection is not None:
+                connection.terminate()
+            raise
         self._told = False
         self._connection = connection
         return lost
