@@ -122,3 +122,13 @@ def _arguments(given: object, where: str) -> dict[str, Any]:
     if not isinstance(given, Mapping):
         raise refused(f"{where}.function.arguments", "must be a text that holds a JSON object")
     return dict(given)
+
+
+def add_turn(turns: list[dict[str, Any]], role: str, blocks: list[dict[str, Any]]) -> None:
+    """Roles take turns: what the same one says next joins what it said last."""
+    if not blocks:
+        return  # An assistant's turn without a word; a user's is refused before.
+    if turns and turns[-1]["role"] == role:
+        turns[-1]["content"].extend(blocks)
+    else:
+        turns.append({"role": role, "content": blocks})

@@ -14,6 +14,7 @@ from headgate.core.messages import Message
 from headgate.providers.params import refused
 from headgate.providers.parts import (
     SYSTEM_ROLES,
+    add_turn,
     embedded,
     image_url_of,
     parts_of,
@@ -38,25 +39,16 @@ def to_conversation(messages: Sequence[Message]) -> Conversation:
         if role in SYSTEM_ROLES:
             conversation.system.extend(_blocks(message, where))
         elif role == "user":
-            _add(conversation.turns, "user", _said(message, where))
+            add_turn(conversation.turns, "user", _said(message, where))
         elif role == "assistant":
-            _add(conversation.turns, "assistant", [*_blocks(message, where), *_tool_uses(message, where)])
+            add_turn(conversation.turns, "assistant", [*_blocks(message, where), *_tool_uses(message, where)])
         elif role == "tool":
-            _add(conversation.turns, "user", [_tool_result(message, where)])
+            add_turn(conversation.turns, "user", [_tool_result(message, where)])
         else:
             raise refused(
                 f"{where}.role", f"is {role[:40]!r}: use system, developer, user, assistant or tool"
             )
     return conversation
-
-
-def _add(turns: list[dict[str, Any]], role: str, blocks: list[Block]) -> None:
-    if not blocks:
-        return  # An assistant's turn without a word; a user's is refused before.
-    if turns and turns[-1]["role"] == role:
-        turns[-1]["content"].extend(blocks)
-    else:
-        turns.append({"role": role, "content": blocks})
 
 
 def _said(message: Message, where: str) -> list[Block]:

@@ -12,7 +12,15 @@ from typing import Any, Final, NamedTuple
 
 from headgate.core.messages import Message
 from headgate.providers.params import refused
-from headgate.providers.parts import SYSTEM_ROLES, embedded, image_url_of, parts_of, text_of, tool_calls_of
+from headgate.providers.parts import (
+    SYSTEM_ROLES,
+    add_turn,
+    embedded,
+    image_url_of,
+    parts_of,
+    text_of,
+    tool_calls_of,
+)
 
 Block = dict[str, Any]
 
@@ -40,11 +48,11 @@ def to_conversation(messages: Sequence[Message]) -> Conversation:
         if role in SYSTEM_ROLES:
             conversation.system.extend(_words(message, where))
         elif role == "user":
-            _add(conversation.turns, "user", _said(message, where))
+            add_turn(conversation.turns, "user", _said(message, where))
         elif role == "assistant":
-            _add(conversation.turns, "assistant", [*_words(message, where), *_tool_uses(message, where)])
+            add_turn(conversation.turns, "assistant", [*_words(message, where), *_tool_uses(message, where)])
         elif role == "tool":
-            _add(conversation.turns, "user", [_tool_result(message, where)])
+            add_turn(conversation.turns, "user", [_tool_result(message, where)])
         else:
             raise refused(
                 f"{where}.role", f"is {role[:40]!r}: use system, developer, user, assistant or tool"
@@ -52,15 +60,6 @@ def to_conversation(messages: Sequence[Message]) -> Conversation:
     if not conversation.turns:
         raise refused("messages", "must hold at least one message of the user")
     return conversation
-
-
-def _add(turns: list[dict[str, Any]], role: str, blocks: list[Block]) -> None:
-    if not blocks:
-        return  # An assistant's turn without a word; a user's is refused before.
-    if turns and turns[-1]["role"] == role:
-        turns[-1]["content"].extend(blocks)
-    else:
-        turns.append({"role": role, "content": blocks})
 
 
 def _said(message: Message, where: str) -> list[Block]:
