@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from headgate import wiring
 from headgate.core.gate_rules import GateRules
 from headgate.core.idempotency import IdempotencyRules
 from headgate.core.job_rules import JobRules
@@ -137,6 +138,6 @@ def test_the_overrides_of_the_page_work_on_its_example() -> None:
 
 def test_the_report_is_the_one_the_page_shows() -> None:
     with pytest.raises(InvalidSettings) as caught:
-        load(yaml.safe_load(blocks("yaml")[1]), env={}, providers=PROVIDERS)
+        wiring.read_settings(yaml.safe_load(blocks("yaml")[1]), env={})
 
     assert str(caught.value) == blocks("text")[1].rstrip("\n")

@@ -1,6 +1,8 @@
 """However serving ends: the port is closed, and nobody is left working."""
 
 import asyncio
+import socket
+from pathlib import Path
 
 import pytest
 from server.http.front_stage import Play
@@ -8,34 +10,24 @@ from server.stage import opened
 from server.upstreams import one_model
 
 from headgate import wiring
-from headgate.gateway import Gateway
 from headgate.server.http import Server
 from headgate.wiring.serving import serve
 
 
-def test_a_worker_that_cannot_start_leaves_no_open_port(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
-    listening: list[tuple[Server, int]] = []
-    listen = Server.start
-
-    async def noted(server: Server, host: str, port: int) -> int:
-        listening.append((server, await listen(server, host, port)))
-        return listening[0][1]
-
-    async def broken(gateway: Gateway) -> None:
-        raise RuntimeError("no worker today")
+def test_a_worker_that_cannot_start_leaves_no_open_port(play: Play, tmp_path: Path) -> None:
+    """A file stands where the nodes' locks should be: serving begins before that is found out."""
+    (tmp_path / "nodes").write_text("not a folder")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    settings = {"listen": f"127.0.0.1:{port}", "data_dir": str(tmp_path)}
 
     async def scene() -> None:
-        monkeypatch.setattr(Server, "start", noted)
-        monkeypatch.setattr(Gateway, "work", broken)
-        with pytest.raises(RuntimeError, match="no worker today"):
-            async with serve(wiring.read_settings({"listen": "127.0.0.1:0"}, env={})):
+        with pytest.raises(OSError, match="nodes"):
+            async with serve(wiring.read_settings(settings, env={})):
                 pass
-        [(server, port)] = listening
-        try:
-            with pytest.raises(ConnectionRefusedError):
-                await asyncio.open_connection("127.0.0.1", port)
-        finally:
-            await server.aclose()  # Left open, it would let no loop end.
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
 
     play(scene)
 

@@ -42,6 +42,8 @@ def command(
     At a stop new requests are refused at once; what is being served has `limits.drain_s` seconds to finish, and
     jobs that have not ended by then go back uncounted. A second signal ends it at once.
     """
+    # First: what is left aside among the settings is told in the log.
+    log_to_stderr(logging.INFO)
     # The file that is there now is asked for by name from here on: should it vanish, a reload must not take all models.
     source = config or (Path(DEFAULT_FILE) if Path(DEFAULT_FILE).exists() else None)
 
@@ -55,7 +57,6 @@ def command(
 async def _serve(settings: Settings, read: Callable[[], Settings], *, work: bool) -> None:
     from headgate.wiring.serving import serve  # noqa: PLC0415 - no other command need wait for the HTTP stack
 
-    log_to_stderr(logging.INFO)
     with Signals(signal.SIGINT, signal.SIGTERM) as signals:
         async with serve(settings, work=work) as served:
             # Before the first line: who reads it may send a signal at once, and unheard it would end us.
