@@ -1,8 +1,9 @@
 """A table of figures: what · asked · measured · beside it, in the same run · ratio. Printed line by line as they come."""
 
 import enum
+import os
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -118,3 +119,20 @@ def in_turns(rounds: int, measures: Mapping[str, Callable[[], float]]) -> dict[s
         for name, measure in measures.items():
             figures[name].append(measure())
     return {name: statistics.median(each) for name, each in figures.items()}
+
+
+def run_sections(
+    sections: Mapping[str, Callable[[], Iterator[Figure]]], asked: Sequence[str], *notes: str
+) -> int:
+    """Print what was asked for, or everything, line by line as it is measured; the exit code says how it went."""
+    if unknown := set(asked) - set(sections):
+        print(f"no section is called {', '.join(sorted(unknown))}; there are: {', '.join(sections)}")
+        return 2
+    print(f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f} before it begins")
+    print("\n".join([*notes, heading()]), flush=True)
+    broken = False
+    for name in asked or sections:
+        for figure in sections[name]():
+            print(figure, flush=True)
+            broken |= figure.verdict is Verdict.BROKEN
+    return 1 if broken else 0

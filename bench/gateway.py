@@ -7,7 +7,6 @@ HEADGATE_BENCH_PROFILE names a file that gets a table of where the gateway's tim
 Prints "short" where a figure is below what was asked; exit code 1 when one is not even half of it.
 """
 
-import os
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +14,7 @@ from typing import Final
 
 import nginx
 from crowds import idle_bytes
-from figures import Figure, Verdict, at_most, beside, heading, none_of, rate
+from figures import Figure, at_most, beside, none_of, rate, run_sections
 from gateway_stage import (
     CAPACITY_PER_S,
     CHUNKS,
@@ -32,7 +31,7 @@ from gateway_stage import (
 )
 from http_load import Load, closed_load
 from open_load import Outcome, open_load
-from processes import CORES, resident_bytes
+from processes import resident_bytes
 from stream_load import Delays, stream_load
 
 ROUNDS: Final = 3
@@ -177,22 +176,12 @@ def main(asked: list[str]) -> int:
             "room": bench.room,
             "loris": bench.loris,
         }
-        if unknown := set(asked) - set(sections):
-            print(f"no section is called {', '.join(sorted(unknown))}; there are: {', '.join(sections)}")
-            return 2
-        print(f"{len(CORES)} cores, load average {os.getloadavg()[0]:.1f} before it begins")
-        print(
+        notes = [
             "headgate serve --no-work, with one access key, metrics and the event log; nginx and others have none of it"
-        )
+        ]
         if nginx.command() is None:
-            print(nginx.MISSING)
-        print(heading(), flush=True)
-        broken = False
-        for name in asked or sections:
-            for figure in sections[name]():
-                print(figure, flush=True)
-                broken |= figure.verdict is Verdict.BROKEN
-    return 1 if broken else 0
+            notes.append(nginx.MISSING)
+        return run_sections(sections, asked, *notes)
 
 
 if __name__ == "__main__":

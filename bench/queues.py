@@ -6,7 +6,6 @@ HEADGATE_BENCH_ROWS sets how many rows `claims` puts into each table. fsync is o
 Prints "short" where a figure is below what was asked; exit code 1 when one is not even half of it.
 """
 
-import os
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
@@ -21,7 +20,7 @@ import floors
 import pgqueuer_drain
 import pickup
 import postgres
-from figures import Figure, Verdict, duration, heading, in_turns, rate, times
+from figures import Figure, duration, in_turns, rate, run_sections, times
 from ground import POSTGRES, SQLITE, apart, fresh
 
 SECONDS: Final = 1.2
@@ -151,19 +150,7 @@ def main(asked: list[str]) -> int:
             "pickup": bench.pickup,
             "claims": bench.claims,
         }
-        if unknown := set(asked) - set(sections):
-            print(f"no section is called {', '.join(sorted(unknown))}; there are: {', '.join(sections)}")
-            return 2
-        print(
-            f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f} before it begins\n{heading()}",
-            flush=True,
-        )
-        broken = False
-        for name in asked or sections:
-            for figure in sections[name]():
-                print(figure, flush=True)
-                broken |= figure.verdict is Verdict.BROKEN
-    return 1 if broken else 0
+        return run_sections(sections, asked)
 
 
 if __name__ == "__main__":
