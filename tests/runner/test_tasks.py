@@ -421,3 +421,17 @@ async def test_a_job_whose_task_nobody_here_knows_is_told_once(
         "jobs of task 'of-anything' wait: this worker does not know it; start it with"
         " headgate work --tasks package.module, or hand the task to headgate.open(tasks=[…])"
     )
+
+
+def test_a_task_of_headgate_itself_is_found_from_inside_only() -> None:
+    """Batches and deliveries are jobs too, but nobody hands them in by name, nor is told of them."""
+
+    async def run(ctx: Context, given: Any) -> None:
+        """Never reached here."""
+
+    table = TaskTable([of_anything, Task("headgate.own", run, inside=True)])
+
+    assert table.names() == ["of-anything"]
+    assert table.find("headgate.own", inside=True).name == "headgate.own"
+    with pytest.raises(UnknownTask, match="known: of-anything"):
+        table.find("headgate.own")

@@ -70,11 +70,12 @@ class Intake:
         key: KeyClaim | None = None,
         records: Sequence[RecordWrite] = (),
         revivable: bool = True,
+        inside: bool = False,
     ) -> NewJob:
-        """A job ready to be stored, or an `InvalidRequest` that names the field."""
+        """A job ready to be stored, or an `InvalidRequest` that names the field. `inside`: headgate itself submits it."""
         check_text("task", asked.task)
         check_text("tenant", tenant)
-        task = self._tasks.find(asked.task)
+        task = self._tasks.find(asked.task, inside=inside)
         payload = encode(asked.input, what="the input")
         task.read(payload)
         run_at = _run_at(asked.run_at, now) + position * FIFO_STEP_S

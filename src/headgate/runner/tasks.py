@@ -39,6 +39,7 @@ class Task(Generic[I, R]):
         timeout_s: float | None = None,
         check: Callable[[I], None] | None = None,
         needs_model: bool = False,
+        inside: bool = False,
     ) -> None:
         check_text("task", name)
         named = None if model is msgspec.UNSET else model
@@ -49,6 +50,8 @@ class Task(Generic[I, R]):
         self.model_from_input = model is msgspec.UNSET
         """Nothing was said about its model, not even None: then a `model` in its input names it."""
         self.needs_model = needs_model
+        self.inside = inside
+        """Part of headgate itself: nobody submits it by name."""
         self.retry = retry
         self.timeout_s = timeout_s
         self._check = check
@@ -141,20 +144,21 @@ class TaskTable:
     def get(self, name: str) -> Task[Any, Any] | None:
         return self._tasks.get(name)
 
-    def find(self, name: str) -> Task[Any, Any]:
+    def find(self, name: str, *, inside: bool = False) -> Task[Any, Any]:
         if name not in self._tasks:
             self.load_entry_points()
         found = self._tasks.get(name)
-        if found is None:
-            hint = did_you_mean(name, list(self._tasks)) or ";"
+        if found is None or (found.inside and not inside):
+            hint = did_you_mean(name, self.names()) or ";"
             raise UnknownTask(
-                f"no task is called {name[:100]!r}{hint} known: {', '.join(sorted(self._tasks))}. Hand it to"
+                f"no task is called {name[:100]!r}{hint} known: {', '.join(self.names())}. Hand it to"
                 " headgate.open(tasks=[…]), or name its module under jobs.tasks in the settings."
             )
         return found
 
     def names(self) -> list[str]:
-        return sorted(self._tasks)
+        """Those that may be submitted."""
+        return sorted(name for name, task in self._tasks.items() if not task.inside)
 
     def load(self, path: str) -> None:
         """`package.module` for all its tasks, `package.module:name` for one."""

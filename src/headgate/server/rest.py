@@ -1,8 +1,7 @@
 """The routes that are not in a hurry: models, jobs, status, health, metrics."""
 
-import logging
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
@@ -15,12 +14,9 @@ from headgate.core.access import Action
 from headgate.core.errors import HeadgateError, UnknownModel
 from headgate.core.ports.store import StoreHealth
 from headgate.gateway import Gateway
-from headgate.server.access import Access, Caller
-from headgate.server.errors import Failed, crash_story, is_crash, read_error
+from headgate.server.access import Access
 from headgate.server.openapi import document
-
-logger = logging.getLogger("headgate")
-_CODES: Final = {404: "not_found", 405: "method_not_allowed"}
+from headgate.server.replies import admit, json_reply, tell_error, tell_http_error
 
 
 class Rest:
@@ -55,39 +51,39 @@ class Rest:
                 Route("/health/ready", self._ready),
                 Route("/openapi.json", self._openapi),
             ],
-            exception_handlers={HTTPException: _http_error, HeadgateError: _error, Exception: _error},
+            exception_handlers={HTTPException: tell_http_error, HeadgateError: tell_error, Exception: tell_error},
         )
         # It would send people to whatever the Host header says.
         app.router.redirect_slashes = False
         return app
 
     async def _models(self, request: Request) -> Response:
-        caller = self._admit(request, Action.LOOK)
+        caller = admit(self._access, request, Action.LOOK)
         names = [name for name in self._gateway.routes.names() if caller.may_use(name)]
-        return _json({"object": "list", "data": [self._shown(name) for name in names]})
+        return json_reply({"object": "list", "data": [self._shown(name) for name in names]})
 
     async def _model(self, request: Request) -> Response:
-        caller = self._admit(request, Action.LOOK)
+        caller = admit(self._access, request, Action.LOOK)
         name = request.path_params["name"]
         if not caller.may_use(name):
             raise UnknownModel(f"there is no model {name[:100]!r}", param="model")
         self._gateway.routes.find(name)
-        return _json(self._shown(name))
+        return json_reply(self._shown(name))
 
     async def _job(self, request: Request) -> Response:
-        caller = self._admit(request, Action.LOOK)
-        return _json(await self._gateway.jobs.get(request.path_params["job_id"], tenant=caller.tenant))
+        caller = admit(self._access, request, Action.LOOK)
+        return json_reply(await self._gateway.jobs.get(request.path_params["job_id"], tenant=caller.tenant))
 
     async def _status(self, request: Request) -> Response:
-        self._admit(request, Action.WATCH)
-        return _json(self._gateway.status())
+        admit(self._access, request, Action.WATCH)
+        return json_reply(self._gateway.status())
 
     async def _tell_metrics(self, request: Request) -> Response:
-        self._admit(request, Action.WATCH)
+        admit(self._access, request, Action.WATCH)
         return Response(self._metrics(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def _live(self, request: Request) -> Response:  # noqa: ARG002 - Starlette's shape
-        return _json({"status": "ok"})
+        return json_reply({"status": "ok"})
 
     async def _ready(self, request: Request) -> Response:  # noqa: ARG002 - as above
         """Whether to send traffic here. A store that is away is told, and does not stop direct calls."""
@@ -97,44 +93,10 @@ class Rest:
             "status": "draining" if draining else "ready",
             "database": "ok" if store.health is StoreHealth.OK else "down",
         }
-        return _json(told, status=503 if draining else 200)
+        return json_reply(told, status=503 if draining else 200)
 
     async def _openapi(self, request: Request) -> Response:  # noqa: ARG002 - as above
         return Response(self._document, media_type="application/json")
 
     def _shown(self, name: str) -> dict[str, Any]:
         return {"id": name, "object": "model", "created": int(self._started_at), "owned_by": "headgate"}
-
-    def _admit(self, request: Request, action: Action) -> Caller:
-        caller = self._access.admit(request.scope["headers"], action)
-        caller.leave()
-        return caller
-
-
-def _json(value: object, *, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status_code=status, media_type="application/json")
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    failed = Failed(
-        status, _CODES.get(status, "invalid_request"), f"{request.method} {request.scope['path']}: {error}"
-    )
-    response = _failed(failed)
-    # A 405 says which methods there are.
-    response.headers.update(getattr(error, "headers", None) or {})
-    return response
-
-
-async def _error(request: Request, error: Exception) -> Response:
-    failed = read_error(error)
-    if is_crash(error):
-        logger.error("%s broke\n%s", request.scope["path"], crash_story(error))
-    return _failed(failed)
-
-
-def _failed(failed: Failed) -> Response:
-    response = Response(failed.body, status_code=failed.status)
-    for name, value in failed.headers():
-        response.headers[name.decode()] = value.decode()
-    return response
