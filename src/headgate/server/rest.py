@@ -51,7 +51,11 @@ class Rest:
                 Route("/health/ready", self._ready),
                 Route("/openapi.json", self._openapi),
             ],
-            exception_handlers={HTTPException: tell_http_error, HeadgateError: tell_error, Exception: tell_error},
+            exception_handlers={
+                HTTPException: tell_http_error,
+                HeadgateError: tell_error,
+                Exception: tell_error,
+            },
         )
         # It would send people to whatever the Host header says.
         app.router.redirect_slashes = False
