@@ -230,7 +230,8 @@ class Admission:
         ticket.protected = False
         if ticket.ends_pause:
             ticket.ends_pause = self._pause_probe_out = False
-        self._probe_lost(ticket)
+        if ticket.probe:
+            self._probe_lost(ticket)
 
     def _undo_start(self, ticket: Ticket) -> None:
         if ticket.reservation is not None:

@@ -18,7 +18,7 @@ from headgate.core.sse import DONE, FirstContent, Tail
 from headgate.core.wire import Endpoint, WireAnswer, WireRequest, estimate_wire_usage
 from headgate.dispatch.call import Call
 from headgate.dispatch.requests import Requests
-from headgate.dispatch.routes import Route
+from headgate.dispatch.routes import Route, can_relay
 from headgate.dispatch.streams import AnswerStream
 from headgate.dispatch.translation import (
     from_answer,
@@ -46,14 +46,9 @@ class Wire(Protocol):
 
 def wire_for(request: WireRequest, route: Route, now: Callable[[], float]) -> Wire:
     """Reads the request where one of its upstreams needs that; raises `InvalidRequest` when it cannot be read."""
-    if all(_passes(upstream.provider) for upstream in route.upstreams):
+    if route.relays:
         return _Passing(request)
     return _Translating(request, now)
-
-
-def _passes(provider: Provider) -> bool:
-    # An `isinstance` with a protocol would cost more than the rest of the call.
-    return hasattr(provider, "relay")
 
 
 class _Passing:
@@ -66,7 +61,7 @@ class _Passing:
 
     def answer(self, provider: Provider) -> Awaitable[WireAnswer]:
         # The provider's own coroutine: each one around it would be gone through again at every step.
-        return cast("WireProvider", provider).relay(self._request)
+        return provider.relay(self._request)  # type: ignore[attr-defined,no-any-return]  # A cast would be one call more.
 
     def stream(self, provider: Provider) -> AsyncIterator[bytes]:
         return cast("WireProvider", provider).relay_stream(self._request)
@@ -86,7 +81,7 @@ class _Translating:
         )
 
     async def answer(self, provider: Provider) -> WireAnswer:
-        if _passes(provider):
+        if can_relay(provider):
             return await self._passing.answer(provider)
         if isinstance(self._asked, EmbeddingRequest):
             return from_embeddings(await provider.embed(self._asked), self._asked)
@@ -94,7 +89,7 @@ class _Translating:
         return from_answer(answer, self._asked, self._request.endpoint, created=self._now())
 
     def stream(self, provider: Provider) -> AsyncIterator[bytes]:
-        if _passes(provider):
+        if can_relay(provider):
             return self._passing.stream(provider)
         if isinstance(self._asked, EmbeddingRequest):
             raise TypeError("embeddings are not streamed")
@@ -120,8 +115,10 @@ class Relay:
         return "the answer is blank" if result.blank else None
 
     def usage(self, result: WireAnswer) -> Usage:
+        if result.usage is not None:
+            return result.usage
         text_bytes = max(0, len(result.body) - ENVELOPE_BYTES)
-        return result.usage or estimate_wire_usage(self._request, -(-text_bytes // BYTES_PER_TOKEN))
+        return estimate_wire_usage(self._request, -(-text_bytes // BYTES_PER_TOKEN))
 
 
 class OpenRelay:

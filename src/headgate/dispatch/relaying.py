@@ -13,9 +13,10 @@ from headgate.core.wire import Endpoint, WireReply, WireRequest
 from headgate.dispatch.call import Announce, Call
 from headgate.dispatch.keyed_stream import Broadcast, KeyedStream
 from headgate.dispatch.once import Asking, Once
-from headgate.dispatch.relay import Relay, RelayStream, Wire, wire_for
+from headgate.dispatch.relay import Relay, RelayStream, wire_for
 from headgate.dispatch.requests import Requests
 from headgate.dispatch.rescue import RescuedStream
+from headgate.dispatch.routes import Route
 from headgate.dispatch.translation import from_answer, to_request
 
 Stream: TypeAlias = RelayStream | KeyedStream
@@ -50,14 +51,15 @@ class Relaying:
         route = self._requests.dispatcher.routes.find(request.model)
         if route.gather is not None and route.most_inputs > 1 and request.endpoint is not Endpoint.EMBEDDINGS:
             return self._answer_gathered(request, deadline_s)
-        call, relay = self._prepare(request, deadline_s)
+        call, relay = self._prepare(request, route, deadline_s)
         return self._answer(request, call, relay)
 
     async def answer_once(
         self, request: WireRequest, key: str, body: bytes, *, deadline_s: float | None = None
     ) -> WireReply:
         """The answer that this key has, or gets now. `body` is the request's, byte by byte."""
-        call, relay = self._prepare(request, deadline_s)
+        route = self._requests.dispatcher.routes.find(request.model)
+        call, relay = self._prepare(request, route, deadline_s)
         await self._join()
 
         async def ask(announce: Announce) -> WireReply:
@@ -140,7 +142,9 @@ class Relaying:
             upstream_ms=call.upstream_s * 1000,
             cost_usd=served.upstream.cost(usage),
         )
-        self._requests.ended(request, call, upstream=reply.upstream, usage=reply.usage)
+        self._requests.ended(
+            request, call, upstream=reply.upstream, usage=reply.usage, cost_usd=reply.cost_usd
+        )
         return reply
 
     async def _answer_gathered(self, request: WireRequest, deadline_s: float | None) -> WireReply:
@@ -168,15 +172,14 @@ class Relaying:
             upstream_ms=call.upstream_s * 1000,
         )
 
-    def _prepare(self, request: WireRequest, deadline_s: float | None) -> tuple[Call, Relay]:
-        call = self._requests.call(request, deadline_s=deadline_s)
-        return call, Relay(request, self._wire(request), self._requests.first_token_s(request))
+    def _prepare(self, request: WireRequest, route: Route, deadline_s: float | None) -> tuple[Call, Relay]:
+        call = self._requests.call(request, deadline_s=deadline_s, route=route)
+        return call, Relay(request, wire_for(request, route, self._created), route.timeouts.first_token_s)
 
     def _stream(self, request: WireRequest, call: Call) -> RelayStream:
         route = self._requests.dispatcher.routes.find(request.model)
         kind = RescuedStream if route.stream_rescue else RelayStream
-        return kind(self._requests, request, call, self._wire(request))
+        return kind(self._requests, request, call, wire_for(request, route, self._created))
 
-    def _wire(self, request: WireRequest) -> Wire:
-        route = self._requests.dispatcher.routes.find(request.model)
-        return wire_for(request, route, lambda: self._clock.utc().timestamp())
+    def _created(self) -> float:
+        return self._clock.utc().timestamp()

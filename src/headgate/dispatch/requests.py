@@ -11,6 +11,7 @@ from headgate.core.messages import Answer, Reply, Request, Usage, estimate_usage
 from headgate.core.retry import RetryPolicy
 from headgate.dispatch.call import AnyRequest, Call
 from headgate.dispatch.dispatcher import Dispatcher, Served
+from headgate.dispatch.routes import Route
 from headgate.dispatch.work import Check, Complete, Embed, Work
 
 T = TypeVar("T")
@@ -58,10 +59,15 @@ class Requests:
     # ---- One request --------------------------------------------------------------------------------
 
     def call(
-        self, request: AnyRequest, *, deadline_s: float | None, policy: RetryPolicy | None = None
+        self,
+        request: AnyRequest,
+        *,
+        deadline_s: float | None,
+        policy: RetryPolicy | None = None,
+        route: Route | None = None,
     ) -> Call:
         """The request's envelope; its deadline is the model's `total_s` or the caller's, whichever is sooner."""
-        total_s = self.dispatcher.routes.find(request.model).timeouts.total_s
+        total_s = (route or self.dispatcher.routes.find(request.model)).timeouts.total_s
         now = self._clock.now()
         patience_s = total_s if deadline_s is None else min(deadline_s, total_s)
         return Call.of(request, started_at=now, deadline=now + patience_s, policy=policy)
@@ -144,7 +150,8 @@ class Requests:
     # ---- How it ended -------------------------------------------------------------------------------
 
     def answered(self, request: AnyRequest, call: Call, reply: Reply | EmbeddingReply) -> None:
-        self.ended(request, call, upstream=reply.upstream, usage=reply.usage)
+        cost_usd = self._cost(request.model, reply.upstream, reply.usage)
+        self.ended(request, call, upstream=reply.upstream, usage=reply.usage, cost_usd=cost_usd)
 
     def failed(self, request: AnyRequest, call: Call, error: HeadgateError) -> None:
         error.queue_ms, error.upstream_ms = call.queue_s * 1000, call.upstream_s * 1000
@@ -161,6 +168,7 @@ class Requests:
         *,
         upstream: str | None = None,
         usage: Usage | None = None,
+        cost_usd: float | None = None,
         error: str | None = None,
     ) -> None:
         self.dispatcher.emit(
@@ -176,13 +184,11 @@ class Requests:
                 usage=usage,
                 error=error,
                 first_token_ms=None if call.first_token_s is None else call.first_token_s * 1000,
-                cost_usd=self._cost(request.model, upstream, usage),
+                cost_usd=cost_usd,
             )
         )
 
-    def _cost(self, model: str, name: str | None, usage: Usage | None) -> float | None:
-        if name is None or usage is None:
-            return None
+    def _cost(self, model: str, name: str, usage: Usage) -> float | None:
         for upstream in self.dispatcher.routes.find(model).upstreams:
             if upstream.name == name:
                 return upstream.cost(usage)

@@ -3,15 +3,21 @@
 import enum
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from headgate.core.errors import UnknownModel
+from headgate.core.ports.provider import Provider
 from headgate.core.spelling import did_you_mean
 from headgate.core.timeouts import Timeouts
 from headgate.dispatch.upstream import Upstream
 
 MOST_FAMILY_MEMBERS: Final = 1000
+
+
+def can_relay(provider: Provider) -> bool:
+    # An `isinstance` with a protocol would cost more than the rest of the call.
+    return hasattr(provider, "relay")
 
 
 class Balance(enum.StrEnum):
@@ -41,11 +47,15 @@ class Route:
     """Set when single calls to this model are gathered into micro-batches."""
     stream_rescue: bool = False
     """A stream that breaks goes on at the next upstream, if that one tells the same."""
+    most_inputs: int = field(init=False)
+    """How many requests one call may carry, wherever it ends up."""
+    relays: bool = field(init=False)
+    """Whether all its upstreams take bodies in OpenAI's format as they come."""
 
-    @property
-    def most_inputs(self) -> int:
-        """How many requests one call may carry, wherever it ends up."""
-        return min(upstream.provider.most_inputs for upstream in self.upstreams)
+    def __post_init__(self) -> None:
+        providers = [upstream.provider for upstream in self.upstreams]
+        object.__setattr__(self, "most_inputs", min(provider.most_inputs for provider in providers))
+        object.__setattr__(self, "relays", all(map(can_relay, providers)))
 
     @property
     def busy(self) -> bool:

@@ -238,7 +238,13 @@ class AnswerStream(Generic[Piece]):
         served.upstream.ended(served.ticket, self._call, served.number, None, self._usage)
         served.release()
         self._usage = self._usage or self._estimate()
-        self._requests.ended(self._request, self._call, upstream=served.upstream.name, usage=self._usage)
+        self._requests.ended(
+            self._request,
+            self._call,
+            upstream=served.upstream.name,
+            usage=self._usage,
+            cost_usd=served.upstream.cost(self._usage),
+        )
 
     async def _break_off(self, served: Served[Opened[Piece]], failure: Failure) -> None:
         """Close the broken call and settle its books; it is nobody's any more."""

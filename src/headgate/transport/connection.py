@@ -99,7 +99,9 @@ class Connection(asyncio.Protocol):
         self._raw_headers: list[RawHeader] = []
         response = self._response = Response(self, self.host)
         self._write(data)
-        self._watch()
+        due_at = min(now + self._first_byte_s, ends_at)
+        if due_at < self._timer_at:
+            self._set_timer(due_at)
         return response
 
     @property
@@ -110,7 +112,10 @@ class Connection(asyncio.Protocol):
         """Nothing has happened on this idle connection: no end, no stray byte. Asks the kernel, not the loop,
         because the end of a connection may have come since the loop last looked.
         """
-        return not self.closed and (self._poll is None or not self._poll.poll(0))
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return False
+        return self._poll is None or not self._poll.poll(0)
 
     def give_up(self, response: Response) -> None:
         """The reader has left: stop the sender at once, whatever is still on its way."""
@@ -215,7 +220,8 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
         if not self._begun:
             self._begun = True
-            self._watch()
+            if self._heard_at + self._idle_s < self._timer_at:
+                self._watch()
 
     def on_message_complete(self) -> None:
         if self._interim:
@@ -250,7 +256,8 @@ class Connection(asyncio.Protocol):
                 self._paused = False
                 transport.resume_reading()
             self._keeper.freed(self)
-            self._watch()
+            if self._heard_at + self._keeper.keep_alive_s < self._timer_at:
+                self._watch()
         else:
             transport.abort()
 
@@ -288,8 +295,10 @@ class Connection(asyncio.Protocol):
 
     def _watch(self) -> None:
         due_at, _ = self._due()
-        if due_at >= self._timer_at:
-            return
+        if due_at < self._timer_at:
+            self._set_timer(due_at)
+
+    def _set_timer(self, due_at: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_at = due_at

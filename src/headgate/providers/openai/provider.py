@@ -46,7 +46,8 @@ class OpenAIProvider:
 
     async def relay(self, request: WireRequest) -> WireAnswer:
         # Not through `_ask`: each coroutine more is gone through at every step of every call.
-        with await self._send(request.endpoint, wire_body(self.model, request), self._whole) as response:
+        target, asked = self._targets[request.endpoint], wire_body(self.model, request)
+        with await self._transport.send(target, asked, limits=self._whole) as response:
             if not 200 <= response.status < 300:
                 raise await self._refusal(response)
             body = await response.read()
