@@ -17,6 +17,7 @@ from headgate.gateway import Gateway
 from headgate.server.access import Access
 from headgate.server.openapi import document
 from headgate.server.replies import admit, json_reply, tell_error, tell_http_error
+from headgate.server.webhooks import WebhookRoutes
 
 
 class Rest:
@@ -45,6 +46,7 @@ class Rest:
                 Route("/v1/models", self._models),
                 Route("/v1/models/{name:path}", self._model),
                 Route("/v1/jobs/{job_id}", self._job),
+                *WebhookRoutes(self._gateway, self._access).routes(),
                 Route("/queue/status", self._status),
                 Route("/metrics", self._tell_metrics),
                 *(Route(path, self._live) for path in ("/health", "/health/live", "/api/v1/health")),
