@@ -9,7 +9,7 @@ from headgate.core.errors import StateConflict
 from headgate.core.job import Ended, Job, JobState, NewJob
 from headgate.core.messages import check_text
 from headgate.core.ports.clock import Clock
-from headgate.core.webhook import TASK, Message, WebhookEvent, deliveries, delivery, encode_payload
+from headgate.core.webhook import TASK, Message, WebhookEvent, delivery, encode_payload
 from headgate.observe.webhooks import DISABLED, Webhooks, address_id
 from headgate.runner.durable import Durable
 from headgate.runner.jobs import JobHandle, Jobs
