@@ -1,5 +1,7 @@
 """The contract of batches: counting, paging and cancelling the jobs that share a batch's id."""
 
+from typing import Any
+
 import msgspec
 from contracts.job_stage import (
     EVER,
@@ -19,7 +21,7 @@ from contracts.job_stage import (
 from stores_under_test import on_each_store
 
 from headgate.core.job import Claim, JobState, NewJob, Settled
-from headgate.core.job_rules import Cancelled, Completed, Deferred, Skipped
+from headgate.core.job_rules import Cancelled, Completed, Deferred, Outcome, Skipped
 from headgate.core.ports.store import Store
 
 HOOK = "https://example.com/hook"
@@ -27,7 +29,7 @@ HOOK = "https://example.com/hook"
 
 async def one_of_each(store: Store, batch_id: str = "b", *, tenant: str = "local") -> None:
     """A batch with a job in every state there is, the three kinds of pending among them."""
-    names = {"batch_id": batch_id, "tenant": tenant}
+    names: dict[str, Any] = {"batch_id": batch_id, "tenant": tenant}
     prefix = f"{tenant}-{batch_id}"
     await store.accept(
         [a_job(f"{prefix}-0", **names), a_job(f"{prefix}-1", **names, run_at=NOW + 9)], now=NOW
@@ -35,7 +37,8 @@ async def one_of_each(store: Store, batch_id: str = "b", *, tenant: str = "local
     await suspect(store, f"{prefix}-2", **names)
     await running(store, f"{prefix}-3", **names)
     await exhausted(store, f"{prefix}-4", **names)
-    for number, outcome in enumerate((Completed(b'{"text":"hi"}'), Skipped("old"), Cancelled()), 5):
+    ends: tuple[Outcome, ...] = (Completed(b'{"text":"hi"}'), Skipped("old"), Cancelled())
+    for number, outcome in enumerate(ends, 5):
         await end(store, await running(store, f"{prefix}-{number}", **names), outcome)
 
 
@@ -91,7 +94,7 @@ async def test_the_pages_of_a_batch_hold_every_job_once(store: Store) -> None:
 @on_each_store
 async def test_a_page_tells_what_came_of_each_job(store: Store) -> None:
     """Enough for a line of output; neither the input, which the batch's file has, nor the history."""
-    told = {"batch_id": "b", "webhook": HOOK, "metadata": b'{"line":7}'}
+    told: dict[str, Any] = {"batch_id": "b", "webhook": HOOK, "metadata": b'{"line":7}'}
     await end(store, await running(store, "1", **told), Completed(b'{"text":"hi"}'))
     await end(store, await running(store, "2", **told), REJECTED)
 
@@ -150,7 +153,7 @@ async def test_a_marked_job_does_not_wait_for_another_try(store: Store) -> None:
 @on_each_store
 async def test_a_job_keeps_its_batch_and_webhook_wherever_it_goes(store: Store) -> None:
     """Dead, replayed, revived, claimed again: it is the same job."""
-    told = {"batch_id": "b", "webhook": HOOK, "metadata": b'{"line":7}', "model": "m"}
+    told: dict[str, Any] = {"batch_id": "b", "webhook": HOOK, "metadata": b'{"line":7}', "model": "m"}
     for job_id, verb in (("1", "replay"), ("2", "revive")):
         await exhausted(store, job_id, **told)
         if verb == "replay":
