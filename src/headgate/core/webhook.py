@@ -19,7 +19,7 @@ from headgate.core.webhook_wire import SCHEDULE, secret_mistake
 
 TASK: Final = "headgate.webhook"
 MOST_RESULT_BYTES: Final = 16 * 1024
-LONGEST_URL_CHARS: Final = 2048
+LONGEST_URL_CHARS: Final = 2000
 GRACE_S: Final = 30.0
 """What an attempt may take besides the request itself."""
 DELIVERY_EXPIRES_S: Final = 7 * 86_400.0
@@ -110,23 +110,12 @@ def deliveries(ended: Ended, rules: WebhookRules) -> tuple[NewJob, ...]:
         addresses.append(ended.webhook)
     payload = encode_payload(event, ended.finished_at, _job_data(ended))
     message_id = f"msg_{ended.id.removeprefix('job_')}_{ended.generation}_{ended.revivals}"
-    return tuple(
-        delivery(
-            Message(id=message_id, payload=payload, url=url),
-            event,
-            subject=ended.id,
-            tenant=ended.tenant,
-            now=ended.finished_at,
-            rules=rules,
-        )
-        for url in addresses
-    )
+    messages = [Message(id=message_id, payload=payload, url=url) for url in addresses]
+    return tuple(_delivery(message, event, ended, rules) for message in messages)
 
 
-def delivery(
-    message: Message, event: WebhookEvent, *, subject: str, tenant: str, now: float, rules: WebhookRules
-) -> NewJob:
-    """The job that delivers a message. Its id follows from the message and its address."""
+def _delivery(message: Message, event: WebhookEvent, ended: Ended, rules: WebhookRules) -> NewJob:
+    now = ended.finished_at
     name = hashlib.sha256(f"{message.id} {message.url or ''}".encode()).hexdigest()[:20]
     return NewJob(
         id=f"job_{int(now * 1000):012x}{name}",
@@ -134,13 +123,18 @@ def delivery(
         input=msgspec.json.encode(message),
         run_at=now,
         expires_at=now + DELIVERY_EXPIRES_S,
-        tenant=tenant,
+        tenant=ended.tenant,
         max_attempts=SCHEDULE.max_attempts,
         timeout_s=rules.timeout_s + GRACE_S,
         # Three days of attempts were enough: what is used up waits for a person.
         revivable=False,
-        metadata=msgspec.json.encode({"event": event, "subject": subject, "webhook_id": message.id}),
+        metadata=msgspec.json.encode(metadata_of(message, event, ended.id)),
     )
+
+
+def metadata_of(message: Message, event: WebhookEvent, subject: str) -> dict[str, str]:
+    """What lists show of a delivery: `subject` is the job or the alert it tells of."""
+    return {"event": event, "subject": subject, "webhook_id": message.id}
 
 
 def encode_payload(event: WebhookEvent, at: float, data: Mapping[str, Any]) -> msgspec.Raw:

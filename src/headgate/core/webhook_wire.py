@@ -1,7 +1,6 @@
 """Standard Webhooks on the wire: secrets, the signed headers, what an answer means, when to try again."""
 
 import base64
-import binascii
 import enum
 import hashlib
 import hmac
@@ -75,7 +74,7 @@ def secret_mistake(secret: str) -> str | None:
     """Why this is no secret; it is never quoted."""
     try:
         size = len(_key(secret))
-    except binascii.Error:
+    except ValueError:
         size = 0
     if secret.startswith(_PREFIX) and _LEAST_BYTES <= size <= _MOST_BYTES:
         return None

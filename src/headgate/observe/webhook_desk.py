@@ -1,18 +1,20 @@
 """Webhooks, as people use them: the secret to check signatures with, redelivery, addresses that were disabled, alerts."""
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from headgate.core.errors import StateConflict
-from headgate.core.job import Ended, Job, JobState, NewJob
+from headgate.core.job import Ended, Job, JobState
 from headgate.core.messages import check_text
 from headgate.core.ports.clock import Clock
-from headgate.core.webhook import TASK, Message, WebhookEvent, delivery, encode_payload
+from headgate.core.webhook import DELIVERY_EXPIRES_S, TASK, Message, WebhookEvent, encode_payload, metadata_of
 from headgate.observe.webhooks import DISABLED, Webhooks, address_id
 from headgate.runner.durable import Durable
 from headgate.runner.jobs import JobHandle, Jobs
+from headgate.runner.submission import Submission
 
 
 class WebhookDesk:
@@ -46,10 +48,19 @@ class WebhookDesk:
         has not ended in a way that is told, or nobody would be told.
         """
         job = await self._jobs.get(job_id, tenant=tenant)
-        now = self._clock.utc().timestamp()
-        again = self._same(job, now) if job.task == TASK else self._of_end(job, now)
-        new_id = f"job_{int(now * 1000):012x}{self._new_id()[:20]}"
-        return await self._accept(msgspec.structs.replace(again, id=new_id))
+        if job.task == TASK:
+            return await self._submit(job.input, job.metadata, tenant)
+        made = () if job.finished_at is None else self._webhooks.follow_ups(_ended(job, job.finished_at))
+        if not made:
+            raise StateConflict(
+                f"nobody is told of job {job.id}: it is {job.state}, and deliveries are made of completed jobs and"
+                " dead letters, to their webhook or to webhooks.url of the settings"
+            )
+        # Its own address comes last.
+        new = made[-1]
+        return await self._submit(
+            msgspec.json.decode(new.input), msgspec.json.decode(new.metadata or b""), tenant
+        )
 
     async def enable(self, url: str, *, tenant: str = "local") -> bool:
         """Deliver to an address again that answered 410. False when it was not disabled."""
@@ -65,40 +76,15 @@ class WebhookDesk:
         now = self._clock.utc().timestamp()
         payload = encode_payload(event, now, {"alert": name, **data})
         message = Message(id=f"msg_{self._new_id()}", payload=payload)
-        return await self._accept(
-            delivery(message, event, subject=name, tenant="local", now=now, rules=rules)
-        )
+        return await self._submit(message, metadata_of(message, event, name), tenant="local")
 
-    def _same(self, job: Job, now: float) -> NewJob:
-        given, told = job.input, job.metadata
-        message = Message(
-            id=given["id"], payload=msgspec.Raw(msgspec.json.encode(given["payload"])), url=given["url"]
-        )
-        event, subject = WebhookEvent(told["event"]), told["subject"]
-        return delivery(
-            message, event, subject=subject, tenant=job.tenant, now=now, rules=self._webhooks.rules
-        )
-
-    def _of_end(self, job: Job, now: float) -> NewJob:
-        ended = None if job.finished_at is None else _ended(job, job.finished_at.timestamp())
-        made = () if ended is None else self._webhooks.follow_ups(ended)
-        if not made:
-            raise StateConflict(
-                f"nobody is told of job {job.id}: it is {job.state}, and deliveries are made of completed jobs and"
-                " dead letters, to their webhook or to webhooks.url of the settings"
-            )
-        # Its own address comes last.
-        life_s = made[-1].expires_at - made[-1].run_at
-        return msgspec.structs.replace(made[-1], run_at=now, expires_at=now + life_s)
-
-    async def _accept(self, new: NewJob) -> JobHandle:
-        await self._durable.start()
-        await self._durable.room.take(new.tenant, 1)
-        await self._durable.store.accept([new], now=self._clock.utc().timestamp())
-        return JobHandle(self._jobs, new.id, new.tenant)
+    async def _submit(self, message: Any, metadata: dict[str, Any], tenant: str) -> JobHandle:
+        asked = Submission(task=TASK, input=message, expires_after_s=DELIVERY_EXPIRES_S, metadata=metadata)
+        (handle,) = await self._jobs.submit_inside([asked], tenant=tenant, revivable=False)
+        return handle
 
 
-def _ended(job: Job, finished_at: float) -> Ended:
+def _ended(job: Job, finished_at: datetime) -> Ended:
     """The end of a job as it was when it came, from the record of it."""
     return Ended(
         id=job.id,
@@ -115,5 +101,5 @@ def _ended(job: Job, finished_at: float) -> Ended:
         result=msgspec.json.encode(job.result) if job.state is JobState.COMPLETED else None,
         webhook=job.webhook,
         metadata=None if job.metadata is None else msgspec.json.encode(job.metadata),
-        finished_at=finished_at,
+        finished_at=finished_at.timestamp(),
     )
