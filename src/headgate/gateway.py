@@ -29,6 +29,7 @@ from headgate.dispatch.work import Check
 from headgate.observe.fanout import EventFanout
 from headgate.observe.webhook_desk import WebhookDesk
 from headgate.observe.webhooks import Webhooks
+from headgate.runner.bulk import BulkJobs
 from headgate.runner.dead_letters import DeadLetters
 from headgate.runner.durable import Durable
 from headgate.runner.jobs import Jobs
@@ -61,6 +62,7 @@ class Gateway:
         self.routes = routes
         self.jobs = Jobs(durable, clock, fanout)
         self.dead_letters = DeadLetters(durable, self.jobs, clock, fanout)
+        self.bulk = BulkJobs(durable, self.jobs, self.dead_letters)
         self.records = Records(durable, clock)
         self.webhooks = WebhookDesk(webhooks, durable, self.jobs, clock, new_id)
         self.router = ResponseRouter(
