@@ -117,6 +117,15 @@ class Intake:
             records=tuple(_joined(record, job_id) for record in records),
         )
 
+    def model_named(self, asked: Submission) -> str:
+        """The model that a submission is for, whether there is one of that name or not; empty: none."""
+        check_text("task", asked.task)
+        task = self._tasks.find(asked.task)
+        named: object = asked.model or task.model
+        if named is None and task.model_from_input:
+            named = _in_input(asked.input)
+        return named if isinstance(named, str) else ""
+
     def _model(self, asked: Submission, task: Task[Any, Any]) -> str:
         named = asked.model or task.model
         if named is None and task.model_from_input:
@@ -128,7 +137,7 @@ class Intake:
         return named
 
     def _model_in(self, given: object, task: Task[Any, Any]) -> str:
-        named = given.get("model") if isinstance(given, dict) else getattr(given, "model", None)
+        named = _in_input(given)
         if not isinstance(named, str) or not named:
             if task.needs_model:
                 raise InvalidRequest(
@@ -155,6 +164,10 @@ class Intake:
         default = (task.retry or self._rules.retry).max_attempts
         most = default if asked.max_attempts is None else asked.max_attempts
         return _whole("max_attempts", most, least=1, most=100)
+
+
+def _in_input(given: object) -> object:
+    return given.get("model") if isinstance(given, dict) else getattr(given, "model", None)
 
 
 def _joined(record: RecordWrite, job_id: str) -> RecordWrite:

@@ -75,6 +75,7 @@ class Submitting:
                 )
             except InvalidRequest as error:
                 error.args = (f"jobs[{index}]: {error}",)
+                error.param = ".".join(filter(None, (f"jobs[{index}]", error.param)))
                 raise
             jobs.append(job)
         if idempotency_key is not None:
@@ -139,6 +140,9 @@ class Submitting:
 
 
 def _under(key: KeyClaim, index: int, job: NewJob) -> NewJob:
-    """One key for a list: each job has its own place under it, and all of them guard the whole list."""
-    place = msgspec.structs.replace(key, endpoint=f"{key.endpoint}[{index}]")
+    """One key for a list: each job has its own place under it, and all of them guard the whole list.
+
+    The first has the place of a submission that is no list: whichever comes second is another request.
+    """
+    place = msgspec.structs.replace(key, endpoint=f"{key.endpoint}[{index}]") if index else key
     return msgspec.structs.replace(job, key=place)

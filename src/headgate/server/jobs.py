@@ -13,7 +13,6 @@ from starlette.routing import Route
 from headgate.core.access import Action
 from headgate.core.errors import InvalidRequest, ModelNotAllowed
 from headgate.core.job import Job, JobState
-from headgate.core.messages import check_text
 from headgate.gateway import Gateway
 from headgate.runner.jobs import JobHandle
 from headgate.runner.submission import Submission
@@ -92,7 +91,7 @@ class JobRoutes:
     async def _submit(self, request: Request) -> Response:
         caller = admit_work(self._access, request, self._closing)
         key = read_idempotency_key(request)
-        asked = await read_body(request, _submissions)
+        asked = await read_body(request, _submissions, root="jobs")
         if isinstance(asked, list):
             return await self._submit_many(caller, asked, key)
         self._check_model(caller, asked)
@@ -159,7 +158,6 @@ class JobRoutes:
 
     def _check_model(self, caller: Caller, asked: Submission) -> None:
         """Before anybody is told whether there is such a model."""
-        check_text("task", asked.task)
         if model := self._gateway.durable.intake.model_named(asked):
             caller.check_model(model)
 
