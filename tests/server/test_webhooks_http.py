@@ -107,7 +107,7 @@ def test_an_address_that_cannot_work_is_a_wrong_request(url: Any, play: Play) ->
 def test_headgate_s_own_task_cannot_be_submitted(play: Play) -> None:
     async def scene() -> None:
         async with opened({"data_dir": "data"}) as house:
-            forged = {"id": "msg_1", "payload": {}, "url": None}
+            forged: dict[str, Any] = {"id": "msg_1", "payload": {}, "url": None}
             refused = await ask(house, "POST", "/v1/jobs", {"task": "headgate.webhook", "input": forged})
             assert (refused.status, read(refused)["error"]["param"]) == (400, "task")
 
