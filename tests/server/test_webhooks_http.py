@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from observe.receivers_stage import Receiver
-from server.http.front_stage import Answer, Play, Wire
+from server.http.front_stage import Answer, Play, Wire, eventually
 from server.keyed_stage import keyed_door
 from server.stage import House, opened
 from standardwebhooks.webhooks import Webhook
@@ -49,9 +49,7 @@ def test_a_job_is_told_and_told_again_and_passes_the_official_check(play: Play) 
             assert again.headers["location"] == f"/v1/jobs/{delivery['id']}"
             ended = read(await ask(house, "GET", f"/v1/jobs/{delivery['id']}?wait=30"))
             assert (ended["state"], ended["task"]) == ("completed", "headgate.webhook")
-            async with asyncio.timeout(10):
-                while len(receiver.received) < 2:
-                    await asyncio.sleep(0.01)
+            await eventually(lambda: len(receiver.received) == 2)
         first, second = receiver.received
         assert first.id == second.id == delivery["metadata"]["webhook_id"]
         for message in receiver.received:
