@@ -22,6 +22,9 @@ def told(desk: Desk) -> str:
         async with headgate.open(settings, env={}, tasks=TASKS, work=True) as gateway:
             handle = await gateway.jobs.submit("echo", {"n": 1}, webhook="http://127.0.0.1:9/hook")
             await handle.wait(PATIENCE_S)
+            (delivery,) = await gateway.webhooks.list()
+            while not (await gateway.jobs.get(delivery.id)).history:  # noqa: ASYNC110 - it has no event
+                await asyncio.sleep(0.01)
         return handle.id
 
     return asyncio.run(run())
@@ -51,7 +54,10 @@ def test_deliveries_are_listed_and_made_again(desk: Desk, told: str) -> None:
     [delivery] = desk.run("webhooks", "list", "--json").json["data"]
     assert delivery["metadata"]["subject"] == told
     assert delivery["metadata"]["event"] == "job.completed"
-    assert delivery["id"] in desk.run("webhooks", "list").out
+    heading, row = desk.run("webhooks", "list").out.splitlines()
+    assert heading.split() == ["id", "event", "of", "state", "try", "age", "reason"]
+    assert row.split()[:5] == [delivery["id"], "job.completed", told, "pending", "1/10"]
+    assert "transient: http://127.0.0.1:9 " in row, "and why it waits"
 
     for named in (told, delivery["id"]):
         answer = desk.run("webhooks", "redeliver", named)

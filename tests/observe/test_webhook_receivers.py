@@ -126,7 +126,7 @@ def test_a_receiver_that_dawdles_does_not_keep_the_workers_from_other_jobs(tmp_p
 
 @pytest.mark.parametrize(("well", "took_s"), [(False, 0.1), (True, 5.0)])
 def test_a_poor_receiver_gets_few_at_a_time_until_it_does_well_again(well: bool, took_s: float) -> None:
-    receivers = Receivers()
+    receivers = Receivers(1000)
     for _ in range(100):
         assert receivers.has_room("a")
         receivers.enter("a")
@@ -144,9 +144,40 @@ def test_a_poor_receiver_gets_few_at_a_time_until_it_does_well_again(well: bool,
 
 def test_only_so_many_poor_receivers_are_remembered() -> None:
     """Strangers name them: a thousand addresses that lead nowhere must not fill the memory."""
-    receivers = Receivers()
+    receivers = Receivers(1000)
     for number in range(MOST_REMEMBERED + 10):
         receivers.enter(f"{number}")
         receivers.leave(f"{number}", answered_well=False, took_s=0.1)
     assert len(receivers._poor) == MOST_REMEMBERED
     assert not receivers._under_way
+
+
+def test_deliveries_leave_workers_to_others_whoever_receives_them() -> None:
+    """A thousand addresses that nobody has tried yet are not poor yet, and could each take a worker."""
+    receivers = Receivers(3)
+    for name in "abc":
+        assert not receivers.all_taken
+        receivers.enter(name)
+    assert receivers.all_taken
+    receivers.leave("b", answered_well=True, took_s=0.1)
+    assert not receivers.all_taken
+
+
+def test_more_deliveries_than_may_be_under_way_all_arrive(tmp_path: Path) -> None:
+    """One worker of two: those that stand back come again, and lose no attempt by it."""
+
+    async def main() -> None:
+        receiver = Receiver(time.monotonic)
+        await receiver.up()
+        rules = {**settings(tmp_path), "jobs": {"workers": 2}}
+        async with headgate.open(rules, env={}, work=True, tasks=[work]) as gateway:
+            listed = [{"task": "work", "input": {}, "webhook": receiver.url(f"/{n}")} for n in range(20)]
+            for handle in await gateway.jobs.submit_many(listed):
+                await handle.wait(10)
+            for delivery in await gateway.webhooks.list():
+                ended = await gateway.jobs.wait(delivery.id, timeout=20)
+                assert (ended.state, ended.attempts) == (JobState.COMPLETED, 1)
+        assert sorted(message.path for message in receiver.received) == sorted(f"/{n}" for n in range(20))
+        receiver.close()
+
+    asyncio.run(main())

@@ -1,12 +1,13 @@
 """`headgate webhooks`: secret, list, redeliver, enable."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from datetime import UTC, datetime
+from typing import Annotated, Final
 
 import typer
 from rich.text import Text
 
-from headgate.cli.listing import show_page
+from headgate.cli.listing import STYLES, show_page, standing
 from headgate.cli.options import (
     AfterOption,
     ConfigOption,
@@ -16,7 +17,9 @@ from headgate.cli.options import (
     TenantOption,
 )
 from headgate.cli.running import run, settings_to_look
-from headgate.cli.screen import note, show
+from headgate.cli.screen import note, show, stdout
+from headgate.cli.tables import Column, Row, lay_out
+from headgate.cli.words import one_line, since
 from headgate.core.errors import StateConflict
 from headgate.core.job import Job
 from headgate.gateway import Gateway
@@ -27,6 +30,15 @@ app = typer.Typer(
 UrlArgument = Annotated[
     str, typer.Argument(metavar="URL", help="The address, as it was given.", show_default=False)
 ]
+
+_COLUMNS: Final = (
+    Column("id"),
+    Column("event"),
+    Column("of", flexible=True),
+    Column("state"),
+    Column("try", right=True),
+    Column("age", right=True),
+)
 
 
 @app.command("secret")
@@ -56,7 +68,27 @@ def list_deliveries(
         return found, more
 
     found, more = run(settings_to_look(config), look)
-    show_page(found, more=more, as_json=as_json, none="There are no deliveries.")
+    if as_json or not found:
+        show_page(found, more=more, as_json=as_json, none="There are no deliveries.")
+        return
+    now = datetime.now(UTC)
+    show(*lay_out(_COLUMNS, [_row(job, now) for job in found], width=stdout().width, note="reason"))
+    if more:
+        note(Text(f"There are more: add --after {found[-1].id}", "dim"))
+
+
+def _row(job: Job, now: datetime) -> Row:
+    told = job.metadata
+    cells = (
+        Text(job.id),
+        Text(one_line(told["event"])),
+        Text(one_line(told["subject"])),
+        Text(str(job.state), STYLES[job.state]),
+        Text(f"{job.attempts}/{job.max_attempts}"),
+        Text(since(job.created_at, now)),
+    )
+    words = standing(job, now)
+    return Row(cells, Text(words, "dim") if words else None)
 
 
 @app.command("redeliver")

@@ -1,4 +1,4 @@
-"""How many deliveries each receiver may have on their way: one that fails or dawdles must not keep all workers busy."""
+"""How many deliveries may be on their way, in all and to one receiver that fails or dawdles: workers have other jobs, too."""
 
 from collections import Counter
 from typing import Final
@@ -9,12 +9,17 @@ MOST_REMEMBERED: Final = 1000
 
 
 class Receivers:
-    """Known by their origin. One that answered well and quickly the last time may have any number."""
+    """Known by their origin. One that answered well and quickly the last time may have any number, up to all there are."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._under_way: Counter[str] = Counter()
         self._poor: dict[str, None] = {}
         """In the order in which they got poor: strangers name them, so their number is bounded."""
+
+    @property
+    def all_taken(self) -> bool:
+        return self._under_way.total() >= self._most
 
     def has_room(self, origin: str) -> bool:
         return origin not in self._poor or self._under_way[origin] < MOST_AT_A_POOR_ONE

@@ -28,13 +28,13 @@ from headgate.runner.context import Context
 from headgate.runner.outcomes import RetryLater, Skip
 from headgate.runner.tasks import Task, TaskTable
 from headgate.transport import Fetcher, FetchRules, Posted
-from headgate.transport.connecting import Resolve, resolve
 from headgate.transport.endpoint import split_url
 from headgate.transport.errors import UrlRefused
 from headgate.transport.guard import why_host_refused
 
 DISABLED: Final = "webhooks.disabled"
 """The collection of addresses that answered 410, per tenant."""
+BUSY_S: Final = 1.0
 _USER_AGENT: Final = (b"user-agent", b"headgate")
 
 
@@ -50,7 +50,7 @@ class Webhooks:
         clock: Clock,
         chance: Chance,
         emit: Callable[[events.Event], None],
-        resolve: Resolve = resolve,
+        most_at_once: int,
     ) -> None:
         self.rules = rules
         self.task = Task(
@@ -61,8 +61,7 @@ class Webhooks:
         self._clock = clock
         self._chance = chance
         self._emit = emit
-        self._resolve = resolve
-        self._receivers = Receivers()
+        self._receivers = Receivers(most_at_once)
 
     def follow_ups(self, ended: Ended) -> tuple[NewJob, ...]:
         """What is to be written with the end of a job. Headgate's own jobs are told to nobody."""
@@ -109,9 +108,7 @@ class Webhooks:
     async def _send(self, ctx: Context, message: Message, url: str) -> Posted:
         """One attempt. Raises what the job machine makes a failure of."""
         receiver = str(split_url(url)[0])
-        if not self._receivers.has_room(receiver):
-            wait_s = self.rules.timeout_s * (0.5 + self._chance())
-            raise RetryLater(wait_s, f"{receiver} is slow or down: others are being delivered to it")
+        self._stand_back_from(receiver)
         started, outcome = self._clock.now(), str(Verdict.FAILED)
         self._receivers.enter(receiver)
         try:
@@ -128,6 +125,15 @@ class Webhooks:
             failure = failure_of(answer.status, answer.headers, receiver=receiver, now=self._clock.utc())
             raise ProviderFailure(failure)
         return answer
+
+    def _stand_back_from(self, receiver: str) -> None:
+        """Deliveries share the workers with all other jobs. To come back later costs no attempt."""
+        spread = 0.5 + self._chance()
+        if self._receivers.all_taken:
+            raise RetryLater(BUSY_S * spread, "as many deliveries as may are on their way")
+        if not self._receivers.has_room(receiver):
+            wait_s = self.rules.timeout_s * spread
+            raise RetryLater(wait_s, f"{receiver} is slow or down: others are being delivered to it")
 
     async def _post(self, ctx: Context, message: Message, url: str) -> Posted:
         trusted = message.url is None
@@ -148,7 +154,7 @@ class Webhooks:
 
     def _fetcher(self, *, allow_private: bool) -> Fetcher:
         rules = FetchRules(allow_private=allow_private, ports=None, total_s=self.rules.timeout_s)
-        return Fetcher(rules, resolve=self._resolve)
+        return Fetcher(rules)
 
     def _skip(self, ctx: Context, why: str) -> Skip:
         self._tell(ctx, "skipped")

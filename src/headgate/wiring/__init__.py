@@ -159,7 +159,14 @@ class _Builder:
     ) -> tuple[Durable, Webhooks]:
         settings, store, table = self.settings, store or self._store(), self._tasks(tasks)
         webhooks = Webhooks(
-            settings.webhooks, store, table, clock=self.clock, chance=self.chance, emit=self.fanout
+            settings.webhooks,
+            store,
+            table,
+            clock=self.clock,
+            chance=self.chance,
+            emit=self.fanout,
+            # The other half is always there for everything else.
+            most_at_once=max(1, settings.jobs.workers // 2),
         )
         table.add(webhooks.task)
         durable = Durable(
