@@ -101,17 +101,22 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 def deliveries(ended: Ended, rules: WebhookRules) -> tuple[NewJob, ...]:
     """What the end of a job brings. The same end gives the same jobs, ids included, however often it is asked."""
     event = _BY_STATE.get(ended.state)
-    if event is None or (ended.webhook is None and rules.url is None):
+    if event is None or not (addresses := _addresses(event, ended.webhook, rules)):
         return ()
-    addresses: list[str | None] = []
-    if rules.url is not None and event.topic in rules.events:
-        addresses.append(None)
-    if ended.webhook is not None and not (addresses and ended.webhook == rules.url):
-        addresses.append(ended.webhook)
     payload = encode_payload(event, ended.finished_at, _job_data(ended))
     message_id = f"msg_{ended.id.removeprefix('job_')}_{ended.generation}_{ended.revivals}"
     messages = [Message(id=message_id, payload=payload, url=url) for url in addresses]
     return tuple(_delivery(message, event, ended, rules) for message in messages)
+
+
+def _addresses(event: WebhookEvent, own: str | None, rules: WebhookRules) -> list[str | None]:
+    """The settings' (None), then the job's own; where both are the same, it is told once."""
+    addresses: list[str | None] = []
+    if rules.url is not None and event.topic in rules.events:
+        addresses.append(None)
+    if own is not None and not (addresses and own == rules.url):
+        addresses.append(own)
+    return addresses
 
 
 def _delivery(message: Message, event: WebhookEvent, ended: Ended, rules: WebhookRules) -> NewJob:
