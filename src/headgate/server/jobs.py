@@ -11,11 +11,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate.core.access import Action
-from headgate.core.errors import InvalidRequest, ModelNotAllowed
+from headgate.core.errors import InvalidRequest
 from headgate.core.job import Job, JobState
 from headgate.gateway import Gateway
 from headgate.runner.jobs import JobHandle
-from headgate.runner.submission import Submission
+from headgate.runner.submission import Submission, at_index
 from headgate.server.access import Access, Caller
 from headgate.server.asgi import CancelledWhenGone
 from headgate.server.reading import Nothing, Word, read_body, read_idempotency_key, read_query
@@ -101,11 +101,8 @@ class JobRoutes:
 
     async def _submit_many(self, caller: Caller, asked: list[Submission], key: str | None) -> Response:
         for index, one in enumerate(asked):
-            try:
+            with at_index(index):
                 self._check_model(caller, one)
-            except (InvalidRequest, ModelNotAllowed) as error:
-                error.args = (f"jobs[{index}]: {error}",)
-                raise
         jobs = self._gateway.jobs
         handles = await jobs.submit_many(asked, idempotency_key=key, tenant=caller.tenant)
         states = await self._gateway.durable.store.states([handle.id for handle in handles])
