@@ -27,6 +27,8 @@ from headgate.dispatch.status import QueueStatus, queue_status
 from headgate.dispatch.streams import ReplyStream
 from headgate.dispatch.work import Check
 from headgate.observe.fanout import EventFanout
+from headgate.observe.webhook_desk import WebhookDesk
+from headgate.observe.webhooks import Webhooks
 from headgate.runner.bulk import BulkJobs
 from headgate.runner.dead_letters import DeadLetters
 from headgate.runner.durable import Durable
@@ -47,6 +49,7 @@ class Gateway:
         routes: Routes,
         requests: Requests,
         durable: Durable,
+        webhooks: Webhooks,
         *,
         clock: Clock,
         new_id: Callable[[], str],
@@ -61,6 +64,7 @@ class Gateway:
         self.dead_letters = DeadLetters(durable, self.jobs, clock, fanout)
         self.bulk = BulkJobs(durable, self.jobs, self.dead_letters)
         self.records = Records(durable, clock)
+        self.webhooks = WebhookDesk(webhooks, durable, self.jobs, clock, new_id)
         self.router = ResponseRouter(
             on_stray=lambda request_id: fanout(events.StrayAnswer(request_id=request_id))
         )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.problems import InvalidSettings
-from headgate.core.retry import GiveUp, Jitter, RetryPolicy, Wait
+from headgate.core.retry import GiveUp, Jitter, RetryPolicy, Wait, WaitSeries
 
 TRANSIENT = Failure(kind=FailureKind.TRANSIENT)
 FIELDS = ("max_attempts", "first_wait_s", "factor", "longest_wait_s", "jitter_share", "jitter_s")
@@ -303,3 +303,17 @@ def test_the_defaults_are_the_documented_ones() -> None:
 
     assert (policy.max_attempts, policy.first_wait_s, policy.factor) == (3, 1.0, 2.0)
     assert (policy.longest_wait_s, policy.jitter, policy.jitter_share) == (20.0, Jitter.FULL, 0.5)
+
+
+def test_waits_that_are_listed_are_kept_one_by_one() -> None:
+    policy = WaitSeries(waits_s=(5.0, 300.0))
+
+    assert policy.max_attempts == 3
+    assert [policy.backoff_s(attempt, 0.0) for attempt in (1, 2)] == [5.0, 300.0]
+    assert policy.backoff_s(2, 1.0) == pytest.approx(330.0), "a tenth more at most"
+    assert policy.backoff_s(7, 0.0) == 300.0, "somebody allowed more attempts than there are waits"
+
+
+def test_a_listed_wait_that_is_none_is_refused() -> None:
+    with pytest.raises(InvalidSettings, match=r"waits_s\[1\]"):
+        WaitSeries(waits_s=(5.0, -1.0))

@@ -17,6 +17,7 @@ from headgate.core.pacing import PacingRules
 from headgate.core.problems import InvalidSettings
 from headgate.core.retry import RetryPolicy
 from headgate.core.timeouts import Timeouts
+from headgate.core.webhook import WebhookRules
 from headgate.dispatch.routes import Gather
 from headgate.providers.simulated import options_for
 from headgate.settings import Limits, ModelSettings, Settings, UpstreamSettings, load
@@ -39,6 +40,7 @@ RECORDS: Sequence[tuple[str, Any]] = (
     # Not the class: jobs have defaults of their own.
     ("jobs.retry.", JobRules().retry),
     ("idempotency.", IdempotencyRules),
+    ("webhooks.", WebhookRules),
     ("limits.", Limits),
 )
 # Keys that are written otherwise in a file, or whose default is a section of its own.
@@ -53,6 +55,8 @@ IN_WORDS = {
     "jobs.retry": "see below",
     "jobs.tasks": "none",
     "idempotency": "see below",
+    "webhooks": "see below",
+    "webhooks.events": "`[completed, dead_letter, alert]`",
     "limits": "see below",
 }
 

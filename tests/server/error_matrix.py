@@ -97,6 +97,8 @@ MATRIX: Final[Mapping[str, Row]] = {
     ),
     "GET /v1/dead-letters/{job_id}": _looks(conflicts=True),
     "DELETE /v1/dead-letters/{job_id}": _works(conflicts=True),
+    "GET /v1/webhooks/secret": Row(action=Action.CALL, query="tenant=other"),
+    "POST /v1/jobs/{job_id}/redeliver": _works(body={}, conflicts=True),
     "GET /queue/status": Row(action=Action.WATCH),
     "GET /metrics": Row(action=Action.WATCH),
     "GET /health": Row(),

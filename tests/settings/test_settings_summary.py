@@ -74,6 +74,7 @@ def test_the_summary_shows_what_is_in_force_and_marks_what_is_unusual() -> None:
         f"jobs: 64 workers, lease 30 s, timeout 600 s, {ages}, up to 1,000,000 pending, 100,000 per tenant",
         "  5 attempts, 5 s × 2 up to 900 s, jitter full; no tasks",
         "idempotency: keys kept 72 h, mismatch 409, unknown rerun",
+        "webhooks: to jobs' own addresses only, answered within 15 s",
         f"http: listens at 127.0.0.1:8400, {limits}",
         "simulated: worst case: 2 calls, 90.5 s",
         f"  no retries; {usual}, total 90.5 s; balance least_busy; gather 10 within 100 ms; stream rescue",
@@ -106,10 +107,11 @@ def test_the_summary_tells_database_jobs_keys_and_limits_as_they_are_set() -> No
         """
     limits = "bodies up to 1 bytes, headers within 0.25 s, bodies within 3600 s, 1 connections"
     ages = "expired after 31536000 s, revived after 1234567.5 s, kept 0.5 days"
-    assert summary(loaded(text)).splitlines()[:5] == [
+    assert summary(loaded(text)).splitlines()[:6] == [
         "data in .headgate, logs in .headgate/logs, database postgresql://me@db:5432/news",
         f"jobs: 1 worker, lease 1.5 s, timeout 0.25 s, {ages}, up to 123,456,789 pending, 1 per tenant",
         "  no retries; tasks from news.tasks, news.digest:app",
         "idempotency: keys kept 0.5 h, mismatch 422, unknown refuse",
+        "webhooks: to jobs' own addresses only, answered within 15 s",
         f"http: listens at [::1]:0, {limits}, drained within 0 s",
     ]

@@ -327,3 +327,70 @@ def test_a_page_cut_short_is_an_error(play: Play) -> None:
                 await fetcher(server.port).fetch(server.url())
 
     play(scene)
+
+
+# ---- Messages to strangers' addresses ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [200, 204, 302, 307, 410, 500])
+def test_a_message_is_sent_once_and_only_the_head_of_its_answer_counts(status: int, play: Play) -> None:
+    """A receiver may send a page of any size, cut it short or never end it: the status says it all."""
+    received: list[bytes] = []
+
+    async def endless(peer: Peer) -> None:
+        received.append(await peer.request())
+        await peer.send(
+            f"HTTP/1.1 {status} So\r\nLocation: http://169.254.169.254/\r\n".encode()
+            + (b"\r\n" if status == 204 else b"Content-Length: 9999999\r\n\r\nbegun")
+        )
+        await peer.gone()
+
+    async def scene() -> None:
+        async with serving(endless) as server:
+            posted = await fetcher(server.port).post(server.url("/hook"), b"{}", [(b"webhook-id", b"msg_1")])
+            assert (posted.status, posted.headers["location"]) == (status, "http://169.254.169.254/")
+            assert received == [
+                f"POST /hook HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nAccept-Encoding: identity\r\n"
+                "Connection: close\r\nwebhook-id: msg_1\r\nContent-Length: 2\r\n\r\n{}".encode()
+            ]
+            await eventually(lambda: all(peer.ended for peer in server.peers), 1)
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1/", "http://2130706433/", "https://10.0.0.1/x", "http://[::ffff:7f00:1]:8080/"]
+)
+def test_a_message_is_not_sent_to_this_machine_and_its_neighbours(url: str, play: Play) -> None:
+    async def scene() -> None:
+        with pytest.raises(AddressRefused):
+            await Fetcher(FetchRules(ports=None)).post(url, b"{}")
+
+    play(scene)
+
+
+def test_a_message_goes_to_the_address_that_was_checked(play: Play) -> None:
+    """A name that leads elsewhere at a second look (DNS rebinding) is not looked up a second time."""
+
+    async def scene() -> None:
+        async with serving(always()) as server:
+            names = Names(hook="127.0.0.1")
+            assert (await fetcher(server.port, names).post(server.url(host="hook"), b"{}")).status == 200
+            assert names.asked == ["hook"]
+
+    play(scene)
+
+
+def test_a_receiver_that_says_nothing_costs_no_more_than_the_time_allowed(play: Play) -> None:
+    async def silent(peer: Peer) -> None:
+        await peer.request()
+        await peer.gone()
+
+    async def scene() -> None:
+        async with serving(silent) as server:
+            start = time.monotonic()
+            with pytest.raises(TotalTimedOut):
+                await fetcher(server.port, total_s=0.3).post(server.url(), b"{}")
+            assert 0.25 < time.monotonic() - start < 1.3
+
+    play(scene)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.transport.guard import why_refused
+from headgate.transport.guard import why_host_refused, why_refused
 
 PUBLIC = [
     "1.1.1.1",
@@ -176,3 +176,20 @@ def test_no_form_with_an_ipv4_address_inside_gets_through(number: int, prefix: s
     assert why_refused(address) is not None
     if address != "::0.0.0.1":  # Another spelling of ::1.
         assert why_refused(address, allow_private=True) is not None
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "hooks.localhost", "127.0.0.1", "10.1.2.3", "::1", "169.254.169.254"]
+)
+def test_a_host_that_is_an_address_can_be_refused_without_looking_it_up(host: str) -> None:
+    assert why_host_refused(host) is not None
+
+
+@pytest.mark.parametrize("host", ["example.com", "127.1", "8.8.8.8", "localhost.example"])
+def test_a_name_is_judged_by_where_it_leads_and_not_before(host: str) -> None:
+    assert why_host_refused(host) is None
+
+
+def test_private_hosts_can_be_allowed_but_metadata_services_never() -> None:
+    assert why_host_refused("localhost", allow_private=True) is None
+    assert why_host_refused("169.254.169.254", allow_private=True) is not None

@@ -165,6 +165,16 @@ class JobsReplayed(msgspec.Struct, frozen=True, kw_only=True):
     """How long each of them had been a dead letter."""
 
 
+class WebhookAttempted(msgspec.Struct, frozen=True, kw_only=True):
+    """A delivery was tried: `delivered`, `failed`, `gone` (410), `refused` (its address) or `skipped`."""
+
+    job_id: str
+    tenant: str
+    attempt: int
+    outcome: str
+    duration_ms: float
+
+
 class StoreChanged(msgspec.Struct, frozen=True, kw_only=True):
     """The database stopped working, or works again. Nothing that was accepted is lost meanwhile."""
 
@@ -195,6 +205,7 @@ Event: TypeAlias = (
     | JobAccepted
     | JobSettled
     | JobsReplayed
+    | WebhookAttempted
     | StoreChanged
     | StrayAnswer
 )

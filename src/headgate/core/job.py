@@ -240,6 +240,9 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     error: str | None
     error_class: str | None
     attempts: int
+    generation: int
+    revivals: int
+    """With the generation it tells the ends of one job apart."""
     result: bytes | None
     webhook: str | None
     metadata: bytes | None

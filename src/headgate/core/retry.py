@@ -117,3 +117,24 @@ class RetryPolicy:
                 return base_s + self.jitter_s * (2 * chance - 1)
             case _:
                 assert_never(self.jitter)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WaitSeries(RetryPolicy):
+    """Waits that are listed one by one: there is one attempt more than waits. Each is stretched by chance, 10 % at most."""
+
+    waits_s: tuple[float, ...]
+    jitter: Jitter = Jitter.ADDITIVE
+    jitter_share: float = 0.1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "max_attempts", len(self.waits_s) + 1)
+        super().__post_init__()
+        review = Review()
+        for index, wait_s in enumerate(self.waits_s):
+            review.number(f"waits_s[{index}]", wait_s)
+        review.refuse()
+
+    def backoff_s(self, attempt: int, chance: float) -> float:
+        """The last wait again where somebody allows more attempts than there are waits."""
+        return self._spread(self.waits_s[min(attempt, len(self.waits_s)) - 1], chance)

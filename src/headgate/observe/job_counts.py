@@ -1,4 +1,4 @@
-"""What is counted of idempotency keys, jobs and dead letters."""
+"""What is counted of idempotency keys, jobs, dead letters and webhooks."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -33,6 +33,7 @@ class JobCounts:
         self._dead_s = tallies.histogram(
             "headgate_dead_letter_age_seconds", "Age of dead letters when they were sent back.", bounds=SLOW_S
         )
+        self._webhooks = counter("headgate_webhook_deliveries", "Attempts to deliver a webhook.", "outcome")
 
     def hearers(self) -> Mapping[type, Callable[[Any], None]]:
         return {
@@ -40,6 +41,7 @@ class JobCounts:
             events.JobAccepted: self._job_accepted,
             events.JobSettled: self._job_settled,
             events.JobsReplayed: self._jobs_replayed,
+            events.WebhookAttempted: self._webhook_attempted,
         }
 
     def _key_used(self, event: events.KeyUsed) -> None:
@@ -60,6 +62,9 @@ class JobCounts:
         self._replayed.add((), event.count)
         for waited_s in event.waited_s:
             self._dead_s.put((), waited_s)
+
+    def _webhook_attempted(self, event: events.WebhookAttempted) -> None:
+        self._webhooks.add((event.outcome,))
 
 
 def _flag(value: bool) -> str:

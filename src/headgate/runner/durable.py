@@ -43,6 +43,7 @@ class Durable:
         new_id: Callable[[], str],
         emit: Emit,
         follow_ups: FollowUps = nothing_follows,
+        check_webhook: Callable[[str], None] = lambda _url: None,
     ) -> None:
         self.store = store
         self.tasks = tasks
@@ -52,7 +53,9 @@ class Durable:
         self.node = Node(store, folder=folder, clock=clock, new_id=new_id, lease_s=rules.lease_s)
         self.watch = Watch(store, clock)
         self.room = Room(store, rules, clock)
-        self.intake = Intake(tasks, rules=rules, check_model=calls.check_model, new_id=new_id)
+        self.intake = Intake(
+            tasks, rules=rules, check_model=calls.check_model, check_webhook=check_webhook, new_id=new_id
+        )
         self._settling = Settling(
             store,
             tasks,

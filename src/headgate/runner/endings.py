@@ -21,6 +21,8 @@ def with_follow_ups(claim: Claim, settlement: Settlement, follow_ups: FollowUps)
         error=settlement.error,
         error_class=settlement.error_class,
         attempts=settlement.attempts,
+        generation=claim.generation,
+        revivals=claim.revivals,
         result=settlement.result,
         webhook=claim.webhook,
         metadata=claim.metadata,

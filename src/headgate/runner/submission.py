@@ -77,11 +77,13 @@ class Intake:
         *,
         rules: JobRules,
         check_model: Callable[[str], None],
+        check_webhook: Callable[[str], None],
         new_id: Callable[[], str],
     ) -> None:
         self._tasks = tasks
         self._rules = rules
         self._check_model = check_model
+        self._check_webhook = check_webhook
         self._new_id = new_id
 
     def job(
@@ -122,7 +124,7 @@ class Intake:
             batch_id=batch_id,
             hold=_flag("hold", asked.hold),
             revivable=revivable,
-            webhook=_webhook(asked.webhook),
+            webhook=self._webhook(asked.webhook),
             metadata=_metadata(asked.metadata),
             key=key,
             records=tuple(_joined(record, job_id) for record in records),
@@ -164,6 +166,12 @@ class Intake:
                 error.args = (f"{error}; {hint}",)
             raise
         return named
+
+    def _webhook(self, asked: object) -> str | None:
+        url = _webhook(asked)
+        if url is not None:
+            self._check_webhook(url)
+        return url
 
     def _max_attempts(self, asked: Submission, task: Task[Any, Any]) -> int:
         default = (task.retry or self._rules.retry).max_attempts

@@ -21,6 +21,7 @@ from headgate.server.dead_letters import DeadLetterRoutes
 from headgate.server.jobs import JobRoutes
 from headgate.server.openapi import document
 from headgate.server.replies import admit, json_reply, tell_error, tell_http_error, tell_nobody
+from headgate.server.webhooks import WebhookRoutes
 
 
 class Rest:
@@ -56,6 +57,7 @@ class Rest:
                 Route("/openapi.json", self._openapi),
                 *JobRoutes(self._gateway, self._access, self._closing).routes(),
                 *DeadLetterRoutes(self._gateway, self._access, self._closing).routes(),
+                *WebhookRoutes(self._gateway, self._access, self._closing).routes(),
             ],
             exception_handlers={
                 HTTPException: tell_http_error,

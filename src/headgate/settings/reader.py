@@ -18,6 +18,7 @@ from headgate.core.problems import InvalidSettings, Problem, Review
 from headgate.core.retry import RetryPolicy
 from headgate.core.spelling import did_you_mean
 from headgate.core.timeouts import Timeouts
+from headgate.core.webhook import WebhookRules
 from headgate.dispatch.routes import Gather
 from headgate.settings.database import SQLITE, database_mistake
 from headgate.settings.environment import DATABASE_URL
@@ -64,6 +65,7 @@ def read_settings(
         models=models,
         jobs=_read_jobs(tree.get("jobs"), findings, ("jobs",)),
         idempotency=_read_record(IdempotencyRules, tree.get("idempotency"), findings, ("idempotency",)),
+        webhooks=_read_webhooks(tree.get("webhooks"), findings, ("webhooks",)),
         limits=_read_record(Limits, tree.get("limits"), findings, ("limits",)),
         **_single_values(tree, findings),
     )
@@ -88,6 +90,14 @@ def _read_jobs(value: Any, findings: Findings, place: Place) -> JobRules:
     check_keys(body, names_of(JobRules), findings, place)
     retry = _read_policy(body.get("retry"), JobRules().retry, findings, (*place, "retry"))
     return build(JobRules, body, findings, place, retry=retry)
+
+
+def _read_webhooks(value: Any, findings: Findings, place: Place) -> WebhookRules:
+    """A URL may hold a token in its path: it is as secret as the secret."""
+    for key in ("url", "secret"):
+        if isinstance(value, dict) and value.get(key) is not None:
+            findings.secrets.add((*place, key), value[key])
+    return _read_record(WebhookRules, value, findings, place)
 
 
 def _read_model(

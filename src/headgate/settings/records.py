@@ -11,6 +11,7 @@ from headgate.core.job_rules import JobRules
 from headgate.core.problems import Review
 from headgate.core.retry import RetryPolicy
 from headgate.core.timeouts import Timeouts
+from headgate.core.webhook import WebhookRules
 from headgate.dispatch.routes import Balance, Gather
 from headgate.settings.database import SQLITE, database_mistake
 from headgate.settings.front import LISTEN, Address, Limits, listen_mistake, read_address
@@ -82,6 +83,7 @@ class Settings:
     """`sqlite`, or the URL of a Postgres. It may hold a password, so it never prints."""
     jobs: JobRules = field(default_factory=JobRules)
     idempotency: IdempotencyRules = field(default_factory=IdempotencyRules)
+    webhooks: WebhookRules = field(default_factory=WebhookRules)
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:

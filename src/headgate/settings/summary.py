@@ -9,6 +9,7 @@ from headgate.core.job_rules import JobRules
 from headgate.core.pacing import PacingRules
 from headgate.core.retry import RetryPolicy
 from headgate.core.timeouts import Timeouts
+from headgate.core.webhook import WebhookRules
 from headgate.dispatch.routes import Balance
 from headgate.settings.database import shown_database
 from headgate.settings.records import ModelSettings, Settings, UpstreamSettings
@@ -22,6 +23,7 @@ def summary(settings: Settings) -> str:
         f"jobs: {', '.join(_job_words(settings.jobs))}",
         f"  {'; '.join(_task_words(settings.jobs))}",
         _idempotency_words(settings.idempotency),
+        f"webhooks: {', '.join(_webhook_words(settings.webhooks))}",
         f"http: {', '.join(_front_words(settings))}",
     ]
     for name, model in settings.models.items():
@@ -52,6 +54,16 @@ def _task_words(jobs: JobRules) -> Iterator[str]:
 def _idempotency_words(rules: IdempotencyRules) -> str:
     kept = f"keys kept {rules.retention_h:.15g} h"
     return f"idempotency: {kept}, mismatch {rules.mismatch_status}, unknown {rules.unknown}"
+
+
+def _webhook_words(webhooks: WebhookRules) -> Iterator[str]:
+    """Without the URL, which may hold a token."""
+    yield (
+        f"{', '.join(webhooks.events)} to the address set" if webhooks.url else "to jobs' own addresses only"
+    )
+    if webhooks.allow_private:
+        yield "private ones too"
+    yield f"answered within {webhooks.timeout_s:.15g} s"
 
 
 def _front_words(settings: Settings) -> Iterator[str]:

@@ -128,9 +128,11 @@ def read_expired(row: Sequence[Any], now: float) -> Ended:
         error=row[4],
         error_class=row[5],
         attempts=row[6],
+        generation=row[7],
+        revivals=row[8],
         result=None,
-        webhook=row[7],
-        metadata=row[8],
+        webhook=row[9],
+        metadata=row[10],
         finished_at=now,
     )
 

@@ -3,7 +3,7 @@
 from headgate.transport.client import Transport
 from headgate.transport.endpoint import Endpoint, Origin
 from headgate.transport.errors import TransportError
-from headgate.transport.fetch import Fetched, Fetcher, FetchRules
+from headgate.transport.fetch import Fetched, Fetcher, FetchRules, Posted
 from headgate.transport.headers import Headers
 from headgate.transport.limits import Limits
 from headgate.transport.proxies import Proxies
@@ -17,6 +17,7 @@ __all__ = [
     "Headers",
     "Limits",
     "Origin",
+    "Posted",
     "Proxies",
     "Response",
     "Transport",

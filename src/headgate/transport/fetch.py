@@ -27,7 +27,8 @@ class FetchRules(msgspec.Struct, frozen=True, kw_only=True):
     """What strangers may ask for. `allow_private` opens intranets and this machine, never metadata services."""
 
     allow_private: bool = False
-    ports: frozenset[int] = frozenset({80, 443})
+    ports: frozenset[int] | None = frozenset({80, 443})
+    """None: any."""
     max_redirects: int = 5
     max_bytes: int = 5 * 1024 * 1024
     connect_s: float = 5.0
@@ -43,6 +44,13 @@ class Fetched(msgspec.Struct, frozen=True):
     status: int
     headers: Headers
     body: bytes
+
+
+class Posted(msgspec.Struct, frozen=True):
+    """How a message was taken. What else the answer said was not read."""
+
+    status: int
+    headers: Headers
 
 
 class _Once:
@@ -90,6 +98,12 @@ class Fetcher:
                 url = urllib.parse.urljoin(url, location.encode("latin-1").decode("utf-8", "replace"))
         raise UrlRefused(f"{first} redirects more than {self._rules.max_redirects} times")
 
+    async def post(self, url: str, body: bytes, headers: Sequence[RawHeader] = ()) -> Posted:
+        """Send once and look at the head of the answer; its body is left unread. Nothing is followed."""
+        ends_at = asyncio.get_running_loop().time() + self._rules.total_s
+        with await self._send(Endpoint(url, headers=headers), body, ends_at) as response:
+            return Posted(response.status, response.headers)
+
     async def _send(self, endpoint: Endpoint, body: bytes, ends_at: float) -> Response:
         rules, loop = self._rules, asyncio.get_running_loop()
         if loop.time() >= ends_at:
@@ -106,8 +120,9 @@ class Fetcher:
 
     async def _checked(self, origin: Origin, until: float) -> Sequence[str]:
         """The addresses of the origin, all of them fit to be connected to. One bad address spoils the name."""
-        if origin.port not in self._rules.ports:
-            allowed = ", ".join(str(port) for port in sorted(self._rules.ports))
+        ports = self._rules.ports
+        if ports is not None and origin.port not in ports:
+            allowed = ", ".join(str(port) for port in sorted(ports))
             raise UrlRefused(f"{origin} uses port {origin.port}; only {allowed} may be asked")
         addresses = await self._dialer.addresses(origin.host, origin.port, until)
         for address in addresses:

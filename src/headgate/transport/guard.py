@@ -88,6 +88,17 @@ def why_refused(address: str, *, allow_private: bool = False) -> str | None:
     return None
 
 
+def why_host_refused(host: str, *, allow_private: bool = False) -> str | None:
+    """The same of a URL's host, as far as it is written as an address. A name is judged by where it leads, then."""
+    if host == "localhost" or host.endswith(".localhost"):
+        host = "127.0.0.1"
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    return why_refused(host, allow_private=allow_private)
+
+
 def _ranges(address: _IPAddress) -> tuple[_Range, ...]:
     return _IPV4 if address.version == 4 else _IPV6
 

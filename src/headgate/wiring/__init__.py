@@ -29,6 +29,7 @@ from headgate.gateway import Gateway
 from headgate.observe.eventlog import EventLog
 from headgate.observe.fanout import EventFanout
 from headgate.observe.prices import Prices
+from headgate.observe.webhooks import Webhooks
 from headgate.runner.builtin import BUILT_IN
 from headgate.runner.durable import Durable
 from headgate.runner.tasks import Task, TaskTable
@@ -85,11 +86,12 @@ def build(
     )
     routes = builder.routes()
     requests = Requests(Dispatcher(routes, clock=builder.clock, chance=builder.chance, emit=builder.fanout))
-    durable = builder.durable(JobCalls(requests, routes), store, tasks)
+    durable, webhooks = builder.durable(JobCalls(requests, routes), store, tasks)
     return Gateway(
         routes,
         requests,
         durable,
+        webhooks,
         clock=builder.clock,
         new_id=builder.new_id,
         fanout=builder.fanout,
@@ -152,11 +154,24 @@ class _Builder:
     transports: Transports
     prices: Prices
 
-    def durable(self, calls: JobCalls, store: Store | None, tasks: Iterable[Task[Any, Any]]) -> Durable:
-        settings = self.settings
-        return Durable(
-            store or self._store(),
-            self._tasks(tasks),
+    def durable(
+        self, calls: JobCalls, store: Store | None, tasks: Iterable[Task[Any, Any]]
+    ) -> tuple[Durable, Webhooks]:
+        settings, store, table = self.settings, store or self._store(), self._tasks(tasks)
+        webhooks = Webhooks(
+            settings.webhooks,
+            store,
+            table,
+            clock=self.clock,
+            chance=self.chance,
+            emit=self.fanout,
+            # The other half is always there for everything else.
+            most_at_once=max(1, settings.jobs.workers // 2),
+        )
+        table.add(webhooks.task)
+        durable = Durable(
+            store,
+            table,
             calls,
             rules=settings.jobs,
             idempotency=settings.idempotency,
@@ -165,7 +180,10 @@ class _Builder:
             chance=self.chance,
             new_id=self.new_id,
             emit=self.fanout,
+            follow_ups=webhooks.follow_ups,
+            check_webhook=webhooks.check_url,
         )
+        return durable, webhooks
 
     def _store(self) -> Store:
         database = self.settings.database

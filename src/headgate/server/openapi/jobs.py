@@ -114,7 +114,7 @@ SCHEMAS: Final = {
     },
     "Matched": an_object(("matched",), matched=WHOLE),
 }
-_JOB_ID: Final = parameter("job_id", NAMED, where="path")
+JOB_ID: Final = parameter("job_id", NAMED, where="path")
 _PAGE: Final = (
     parameter(
         "limit",
@@ -156,10 +156,10 @@ def paths() -> Json:
                 body="Submissions",
             ),
         },
-        "/v1/jobs/{job_id}": look("One job", "Job", _JOB_ID, _WAIT),
-        "/v1/jobs/{job_id}/cancel": change("Stop a job", job, _JOB_ID, body="Nothing", needs_body=False),
+        "/v1/jobs/{job_id}": look("One job", "Job", JOB_ID, _WAIT),
+        "/v1/jobs/{job_id}/cancel": change("Stop a job", job, JOB_ID, body="Nothing", needs_body=False),
         "/v1/jobs/{job_id}/replay": change(
-            "Send a dead letter back to work", taken, _JOB_ID, body="Replay", needs_body=False
+            "Send a dead letter back to work", taken, JOB_ID, body="Replay", needs_body=False
         ),
         "/v1/dead-letters": look(
             "Jobs that need a person, newest first",
@@ -168,8 +168,8 @@ def paths() -> Json:
             *_PAGE,
         ),
         "/v1/dead-letters/{job_id}": {
-            **look("One dead letter", "DeadLetter", _JOB_ID),
-            **change("Let a dead letter go", job, _JOB_ID, method="delete"),
+            **look("One dead letter", "DeadLetter", JOB_ID),
+            **change("Let a dead letter go", job, JOB_ID, method="delete"),
         },
         "/v1/dead-letters/replay": change("Send all that match back to work", bulk, KEY, body="Bulk"),
         "/v1/dead-letters/discard": change("Let all that match go", bulk, KEY, body="Bulk"),

@@ -30,7 +30,7 @@ select {kept}, 'dead_letter', attempts, crashes, deferrals, revivals, run_at, ex
        $1, 'expired', coalesce(error, 'it was not done before it expired'), coalesce(error_class, 'expired'),
        coalesce(history, '') || $3
 from gone
-returning id, task, tenant, model, error, error_class, attempts, webhook, metadata
+returning id, task, tenant, model, error, error_class, attempts, generation, revivals, webhook, metadata
 
 -- name: revivable
 select id, model from headgate.finished_jobs

@@ -20,7 +20,7 @@ update jobs set state = 'dead_letter', reason = 'expired', finished_at = :now,
     error_class = coalesce(error_class, 'expired'), history = coalesce(history, '') || :entry
 where seq in (select seq from jobs where owner is null and finished_at is null and expires_at <= :now
               order by expires_at limit :limit)
-returning id, task, tenant, model, error, error_class, attempts, webhook, metadata
+returning id, task, tenant, model, error, error_class, attempts, generation, revivals, webhook, metadata
 
 -- name: revivable
 select id, model from jobs where state = 'dead_letter' and revive_at is not null and revive_at <= ?

@@ -1,0 +1,177 @@
+"""Webhooks, as durable jobs: what the end of a job brings, and the task that delivers it.
+
+The jobs are written with the end itself, so none is lost and none is doubled; what they may do and when they try again
+is decided in `core/webhook` and `core/webhook_wire`.
+"""
+
+import functools
+import hashlib
+from collections.abc import Callable
+from typing import Final
+
+from headgate.core import events
+from headgate.core.errors import InvalidRequest, ProviderFailure
+from headgate.core.job import Ended, NewJob
+from headgate.core.ports.clock import Chance, Clock
+from headgate.core.ports.store import Store
+from headgate.core.webhook import GRACE_S, TASK, Message, WebhookRules, deliveries
+from headgate.core.webhook_wire import (
+    SCHEDULE,
+    Verdict,
+    failure_of,
+    signed_headers,
+    tenant_secret,
+    verdict,
+)
+from headgate.observe.receivers import Receivers
+from headgate.runner.context import Context
+from headgate.runner.outcomes import RetryLater, Skip
+from headgate.runner.tasks import Task, TaskTable
+from headgate.transport import Fetcher, FetchRules, Posted
+from headgate.transport.endpoint import split_url
+from headgate.transport.errors import UrlRefused
+from headgate.transport.guard import why_host_refused
+
+DISABLED: Final = "webhooks.disabled"
+"""The collection of addresses that answered 410, per tenant."""
+BUSY_S: Final = 1.0
+_USER_AGENT: Final = (b"user-agent", b"headgate")
+
+
+class Webhooks:
+    """Makes deliveries and carries them out. An operator's URL is trusted; one that came with a job is guarded."""
+
+    def __init__(
+        self,
+        rules: WebhookRules,
+        store: Store,
+        tasks: TaskTable,
+        *,
+        clock: Clock,
+        chance: Chance,
+        emit: Callable[[events.Event], None],
+        most_at_once: int,
+    ) -> None:
+        self.rules = rules
+        self.task = Task(
+            TASK, self._deliver, model=None, retry=SCHEDULE, timeout_s=rules.timeout_s + GRACE_S, inside=True
+        )
+        self._store = store
+        self._tasks = tasks
+        self._clock = clock
+        self._chance = chance
+        self._emit = emit
+        self._receivers = Receivers(most_at_once)
+
+    def follow_ups(self, ended: Ended) -> tuple[NewJob, ...]:
+        """What is to be written with the end of a job. Headgate's own jobs are told to nobody."""
+        task = self._tasks.get(ended.task)
+        if task is not None and task.inside:
+            return ()
+        return deliveries(ended, self.rules)
+
+    def check_url(self, url: str) -> None:
+        """Refuse at once what no delivery could use. Where a name leads is looked at when it is needed."""
+        try:
+            origin, _ = split_url(url)
+        except UrlRefused as error:
+            raise InvalidRequest(f"webhook: {error.failure.message}", param="webhook") from error
+        why = why_host_refused(origin.host, allow_private=self.rules.allow_private)
+        if why is not None:
+            raise InvalidRequest(
+                f"webhook: {origin} is {why}; such addresses are not called for others (webhooks.allow_private)",
+                param="webhook",
+            )
+
+    def secret(self, tenant: str) -> str:
+        """What signs the messages to addresses that this tenant gave."""
+        return tenant_secret(tenant, self._store.secret)
+
+    # ---- The task ---------------------------------------------------------------------------------------
+
+    async def _deliver(self, ctx: Context, message: Message) -> dict[str, int]:
+        url = message.url or self.rules.url
+        if url is None:
+            raise self._skip(ctx, "no webhooks.url is set any more")
+        tenant = ctx.job.tenant
+        disabled = await self._store.get_record(tenant, DISABLED, address_id(url))
+        if disabled is not None:
+            since = disabled.created_at.isoformat(timespec="seconds")
+            raise self._skip(ctx, f"the address is disabled since {since}: it answered 410")
+        answer = await self._send(ctx, message, url)
+        if verdict(answer.status) is Verdict.GONE:
+            # Written with the end of this delivery: both or neither.
+            ctx.save(DISABLED, address_id(url), {"url": message.url})
+            raise Skip("it answered 410: this address gets nothing more until it is enabled again")
+        return {"status": answer.status}
+
+    async def _send(self, ctx: Context, message: Message, url: str) -> Posted:
+        """One attempt. Raises what the job machine makes a failure of."""
+        receiver = str(split_url(url)[0])
+        self._stand_back_from(receiver)
+        started, outcome = self._clock.now(), str(Verdict.FAILED)
+        self._receivers.enter(receiver)
+        try:
+            answer = await self._post(ctx, message, url)
+            outcome = str(verdict(answer.status))
+        except UrlRefused:
+            outcome = "refused"
+            raise
+        finally:
+            took_s = self._clock.now() - started
+            self._receivers.leave(receiver, answered_well=outcome != Verdict.FAILED, took_s=took_s)
+            self._tell(ctx, outcome, duration_ms=took_s * 1000)
+        if outcome == Verdict.FAILED:
+            failure = failure_of(answer.status, answer.headers, receiver=receiver, now=self._clock.utc())
+            raise ProviderFailure(failure)
+        return answer
+
+    def _stand_back_from(self, receiver: str) -> None:
+        """Deliveries share the workers with all other jobs. To come back later costs no attempt."""
+        spread = 0.5 + self._chance()
+        if self._receivers.all_taken:
+            raise RetryLater(BUSY_S * spread, "as many deliveries as may are on their way")
+        if not self._receivers.has_room(receiver):
+            wait_s = self.rules.timeout_s * spread
+            raise RetryLater(wait_s, f"{receiver} is slow or down: others are being delivered to it")
+
+    async def _post(self, ctx: Context, message: Message, url: str) -> Posted:
+        trusted = message.url is None
+        secret = (self.rules.secret if trusted else None) or self.secret(ctx.job.tenant)
+        payload = bytes(message.payload)
+        headers = signed_headers(message.id, payload, secret=secret, now=ctx.now())
+        fetcher = self._for_operator if trusted else self._for_strangers
+        with self._clock.outside():
+            return await fetcher.post(url, payload, [*headers, _USER_AGENT])
+
+    @functools.cached_property
+    def _for_operator(self) -> Fetcher:
+        return self._fetcher(allow_private=True)
+
+    @functools.cached_property
+    def _for_strangers(self) -> Fetcher:
+        return self._fetcher(allow_private=self.rules.allow_private)
+
+    def _fetcher(self, *, allow_private: bool) -> Fetcher:
+        rules = FetchRules(allow_private=allow_private, ports=None, total_s=self.rules.timeout_s)
+        return Fetcher(rules)
+
+    def _skip(self, ctx: Context, why: str) -> Skip:
+        self._tell(ctx, "skipped")
+        return Skip(why)
+
+    def _tell(self, ctx: Context, outcome: str, *, duration_ms: float = 0.0) -> None:
+        self._emit(
+            events.WebhookAttempted(
+                job_id=ctx.job.id,
+                tenant=ctx.job.tenant,
+                attempt=ctx.job.attempt,
+                outcome=outcome,
+                duration_ms=duration_ms,
+            )
+        )
+
+
+def address_id(url: str) -> str:
+    """A record's id has no room for every URL."""
+    return hashlib.sha256(url.encode()).hexdigest()

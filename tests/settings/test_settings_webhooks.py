@@ -1,0 +1,62 @@
+"""`webhooks` in the settings: read strictly, and neither its address nor its secret ever shows."""
+
+import pytest
+from settings.settings_stage import error_of, loaded, mistakes_in
+
+from headgate.core.webhook import WebhookRules
+from headgate.settings.summary import summary
+
+SECRET = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
+URL = "https://hooks.example/T024/B77/xoxb-of-a-channel"
+
+
+def test_all_of_it_is_read() -> None:
+    env = {"HOOK_SECRET": SECRET, "HEADGATE__WEBHOOKS__TIMEOUT_S": "20"}
+    text = f"""\
+        webhooks:
+          url: {URL}
+          events: [dead_letter, alert]
+          secret: ${{HOOK_SECRET}}
+          allow_private: yes
+    """
+    assert loaded(text, env).webhooks == WebhookRules(
+        url=URL, events=("dead_letter", "alert"), secret=SECRET, allow_private=True, timeout_s=20
+    )
+
+
+@pytest.mark.parametrize("text", ["", "webhooks:", "webhooks: {}", "webhooks: {url: null, secret: null}"])
+def test_without_it_only_jobs_addresses_are_told(text: str) -> None:
+    assert loaded(text).webhooks == WebhookRules()
+
+
+def test_every_mistake_is_told_where_it_is() -> None:
+    text = "webhooks: {url: hooks.example, event: [completed], events: [complete], timeout_s: soon}"
+    assert mistakes_in(text) == [
+        "webhooks.url: must be a URL that begins with http:// or https:// and holds no user name, password or space",
+        "webhooks.event: is no setting; did you mean 'events'? known: allow_private, events, secret, timeout_s, url",
+        "webhooks.events[0]: must be one of completed, dead_letter, alert, not 'complete'",
+        "webhooks.timeout_s: must be a number, not 'soon'",
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "webhooks: {url: 'hooks.example/T024/xoxb-of-a-channel'}",
+        "webhooks: {url: 'https://me:xoxb-of-a-channel@hooks.example/'}",
+        "webhooks: {url: [xoxb-of-a-channel]}",
+        "webhooks: {secret: xoxb-of-a-channel}",
+        "webhooks: {secret: [xoxb-of-a-channel]}",
+    ],
+)
+def test_a_mistake_does_not_quote_an_address_or_a_secret(text: str) -> None:
+    """Reports are pasted into tickets; the path of such an address is often all that guards it."""
+    assert "xoxb" not in str(error_of(text))
+
+
+def test_the_settings_in_force_show_neither() -> None:
+    settings = loaded(f"webhooks: {{url: '{URL}', secret: '{SECRET}', events: [alert], allow_private: true}}")
+    for shown in (summary(settings), repr(settings)):
+        assert "xoxb" not in shown
+        assert SECRET not in shown
+    assert "webhooks: alert to the address set, private ones too, answered within 15 s\n" in summary(settings)
