@@ -18,6 +18,7 @@ from headgate.dispatch.call import Announce, AnyRequest, Call
 from headgate.dispatch.holding import HeldSlot, hold_slot
 from headgate.dispatch.many import complete_many
 from headgate.dispatch.microbatch import Gatherer
+from headgate.dispatch.models import Models
 from headgate.dispatch.once import Asking, Once
 from headgate.dispatch.relaying import Relaying
 from headgate.dispatch.requests import Requests
@@ -59,6 +60,7 @@ class Gateway:
         self.jobs = Jobs(durable, clock, fanout)
         self.dead_letters = DeadLetters(durable, self.jobs, clock, fanout)
         self.records = Records(durable, clock)
+        self.models = Models(routes, durable.store, durable.start, clock, fanout)
         self.router = ResponseRouter(
             on_stray=lambda request_id: fanout(events.StrayAnswer(request_id=request_id))
         )
@@ -247,6 +249,7 @@ class Gateway:
 
     async def work(self) -> None:
         """Run jobs in this process from now on. Calling it again changes nothing."""
+        await self.models.watch()
         await self._durable.work()
 
     async def landed(self, within_s: float) -> None:
@@ -264,6 +267,7 @@ class Gateway:
             await gatherer.aclose()
         await self._requests.landed(drain_s)
         await working
+        await self.models.aclose()
         await self._durable.aclose()
         for route in self.routes.known():
             for upstream in route.upstreams:

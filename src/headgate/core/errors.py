@@ -18,6 +18,7 @@ HeadgateError
 │   ├── QueueFull
 │   │   └── DeadlineUnreachable     the queue is longer than the caller's patience
 │   ├── UpstreamThrottled           the provider asked everybody to wait
+│   ├── ModelPaused                 an operator paused the model
 │   ├── RetryBudgetSpent            too many retries lately: a job's next attempt comes later
 │   ├── RateLimited                 the key has used what it may use
 │   ├── BacklogFull                 too many jobs wait already
@@ -172,6 +173,12 @@ class UpstreamThrottled(Refused):
     """The provider asked everybody to wait, longer than this caller can."""
 
     code = "upstream_throttled"
+
+
+class ModelPaused(Refused):
+    """An operator paused the model: none of its upstreams is called until it is resumed."""
+
+    code = "upstream_unavailable"
 
 
 class RetryBudgetSpent(Refused):

@@ -107,6 +107,14 @@ class UpstreamHeld(msgspec.Struct, frozen=True, kw_only=True):
     failure: Failure | None = None
 
 
+class ModelPauseChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator paused a model (`name/*`: a family), or ended its pause. Told by each process that hears of it."""
+
+    model: str
+    paused: bool
+    by: str | None = None
+
+
 class SlotsChanged(msgspec.Struct, frozen=True, kw_only=True):
     """Adaptive concurrency moved an upstream's limit."""
 
@@ -189,6 +197,7 @@ Event: TypeAlias = (
     | GatePaused
     | BreakerChanged
     | UpstreamHeld
+    | ModelPauseChanged
     | SlotsChanged
     | HolderPreempted
     | KeyUsed

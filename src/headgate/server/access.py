@@ -4,23 +4,20 @@ import asyncio
 import contextlib
 import functools
 import hmac
-import logging
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final, Protocol
 
 from headgate.core.access import AccessState, Action, KeptKey, is_loopback, may
-from headgate.core.errors import ModelNotAllowed, NotAllowed, StoreUnavailable, Unauthorized
+from headgate.core.errors import ModelNotAllowed, NotAllowed, Unauthorized
 from headgate.core.key_text import digest_of, is_key_text
 from headgate.core.messages import Lane
 from headgate.core.metering import Meter
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.store import Store
+from headgate.dispatch.refreshing import keep_fresh
 from headgate.server.credential import read_credential
 
-logger = logging.getLogger("headgate")
 Headers = Iterable[tuple[bytes, bytes]]
-REFRESH_S: Final = 2.0
-"""How often the store is asked for changes: a key that was revoked elsewhere works no longer than this and one look."""
 _MOST_PATTERNS_TOLD: Final = 5
 _WEB: Final = frozenset({b"origin", b"sec-fetch-site", b"host"})
 _OWN_SITES: Final = frozenset({b"none", b"same-origin"})
@@ -143,7 +140,7 @@ class KeyedAccess:
     async def start(self) -> None:
         """Read the keys of an open store, and again and again from now on. Raises when they cannot be read now."""
         await self.refresh()
-        self._duty = asyncio.create_task(self._keep_fresh(), name="headgate keys")
+        self._duty = asyncio.create_task(keep_fresh(self.refresh, self._clock, "keys"), name="headgate keys")
 
     async def aclose(self) -> None:
         if self._duty is not None:
@@ -196,17 +193,6 @@ class KeyedAccess:
             raise _invalid()
         self._by_credential[presented] = caller
         return caller
-
-    async def _keep_fresh(self) -> None:
-        while True:
-            await self._clock.sleep(REFRESH_S)
-            try:
-                await self.refresh()
-            except StoreUnavailable as error:
-                logger.debug("keys: %s", error)
-            except Exception:
-                # Were this to end, nobody would hear of a revoked key any more.
-                logger.exception("the keys could not be read; the ones known stay in force")
 
 
 def _refuse_web_pages(headers: Headers) -> None:

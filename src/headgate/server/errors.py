@@ -115,11 +115,7 @@ def _status(error: HeadgateError, mismatch_status: int) -> int:
         upstream = error.failure.status
         # Under its own status, but never as one that speaks of the caller's key or of us.
         return upstream if upstream in {400, 404, 409, 413, 415, 422} else 400
-    if (
-        isinstance(error, CallFailed)
-        and error.code == "upstream_unavailable"
-        and error.retry_after_s is not None
-    ):
+    if error.code == "upstream_unavailable" and getattr(error, "retry_after_s", None) is not None:
         return 503
     if error.code == "idempotency_key_mismatch":
         return mismatch_status
