@@ -6,6 +6,7 @@ HeadgateError
 │   ├── UnknownModel
 │   ├── UnknownTask
 │   ├── UnknownJob                  also another tenant's
+│   ├── UnknownRequest              likewise, or forgotten
 │   ├── PayloadTooLarge
 │   ├── KeyMismatch                 an idempotency key came back with another request
 │   └── DuplicateRequest            the same request id is already in flight
@@ -45,6 +46,7 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from headgate.core.failures import Failure
     from headgate.core.job import Job
+    from headgate.core.metering import Allowance
 
 
 class HeadgateError(Exception):
@@ -97,6 +99,16 @@ class UnknownJob(InvalidRequest):
 
     def __init__(self, job_id: str) -> None:
         super().__init__(f"there is no job {job_id[:100]!r}", param="id")
+
+
+class UnknownRequest(InvalidRequest):
+    """No such call is remembered; another tenant's looks the same."""
+
+    code = "not_found"
+
+    def __init__(self, request_id: str, kept: int) -> None:
+        message = f"no request {request_id[:100]!r} is remembered; each process keeps its last {kept:,} calls"
+        super().__init__(message, param="id")
 
 
 class PayloadTooLarge(InvalidRequest):
@@ -191,6 +203,11 @@ class RateLimited(Refused):
     """The key has used up its requests or tokens of this minute, or has as many requests running as it may."""
 
     code = "rate_limited"
+
+    def __init__(self, message: str, *, retry_after_s: float, allowances: tuple[Allowance, ...] = ()) -> None:
+        super().__init__(message, retry_after_s=retry_after_s)
+        self.allowances = allowances
+        """How the key stands with its limits per minute."""
 
 
 class BacklogFull(Refused):

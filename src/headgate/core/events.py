@@ -63,6 +63,7 @@ class Responded(msgspec.Struct, frozen=True, kw_only=True):
     """From the request to its first content; only streams have it."""
     cost_usd: float | None = None
     """What the answer cost; None when nobody knows the price."""
+    tenant: str = "local"
 
 
 class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +72,7 @@ class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str
     model: str
     lane: Lane
+    tenant: str = "local"
 
 
 class RequestRefused(msgspec.Struct, frozen=True, kw_only=True):

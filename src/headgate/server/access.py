@@ -11,7 +11,7 @@ from headgate.core.access import AccessState, Action, KeptKey, is_loopback, may
 from headgate.core.errors import ModelNotAllowed, NotAllowed, Unauthorized
 from headgate.core.key_text import digest_of, is_key_text
 from headgate.core.messages import Lane
-from headgate.core.metering import Meter
+from headgate.core.metering import Allowance, Meter
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.store import Store
 from headgate.dispatch.refreshing import keep_fresh
@@ -26,9 +26,15 @@ _OWN_SITES: Final = frozenset({b"none", b"same-origin"})
 class Caller(Protocol):
     """One who was let in."""
 
+    name: str
+    """What people call it."""
     tenant: str
     lane: Lane
     """Where its requests queue unless they say otherwise."""
+    limited: bool
+    """Whether there are `allowances` to tell."""
+
+    def may(self, action: Action) -> bool: ...
 
     def may_use(self, model: str) -> bool: ...
 
@@ -38,6 +44,10 @@ class Caller(Protocol):
 
     def used(self, tokens: int) -> None:
         """What a request cost, once that is known."""
+        ...
+
+    def allowances(self) -> Sequence[Allowance]:
+        """What is left of its limits per minute."""
         ...
 
     def leave(self) -> None:
@@ -56,8 +66,13 @@ class Access(Protocol):
 class _Anybody:
     """Without keys everybody is the same: whoever can reach this machine's loopback."""
 
+    name = "local"
     tenant = "local"
     lane = Lane.INTERACTIVE
+    limited = False
+
+    def may(self, action: Action) -> bool:  # noqa: ARG002 - the protocol's shape
+        return True
 
     def may_use(self, model: str) -> bool:  # noqa: ARG002 - the protocol's shape
         return True
@@ -67,6 +82,9 @@ class _Anybody:
 
     def used(self, tokens: int) -> None:
         """Nobody counts."""
+
+    def allowances(self) -> Sequence[Allowance]:
+        return ()
 
     def leave(self) -> None:
         """Nobody counts."""
@@ -85,19 +103,24 @@ class OpenAccess:
 class KeyCaller:
     """The holder of one key. All its requests share this: it is what counts them."""
 
-    __slots__ = ("_meter", "_now", "digest", "key", "lane", "tenant")
+    __slots__ = ("_meter", "_now", "digest", "key", "lane", "limited", "name", "tenant")
 
     def __init__(self, kept: KeptKey, meter: Meter, now: Callable[[], float]) -> None:
         self.key = kept.key
         self.digest = kept.digest
+        self.name = kept.key.name
         self.tenant = kept.key.tenant
         self.lane = kept.key.lane
+        self.limited = meter.limited
         self._meter = meter
         self._now = now
 
+    def may(self, action: Action) -> bool:
+        return may(self.key.role, action)
+
     def enter(self, action: Action) -> None:
         """Count a request in, or raise."""
-        if not may(self.key.role, action):
+        if not self.may(action):
             raise NotAllowed(f"a key of the role {self.key.role} may not {action}")
         self._meter.enter(self._now())
 
@@ -114,6 +137,9 @@ class KeyCaller:
 
     def used(self, tokens: int) -> None:
         self._meter.used(tokens, self._now())
+
+    def allowances(self) -> Sequence[Allowance]:
+        return self._meter.allowances(self._now())
 
     def leave(self) -> None:
         self._meter.leave()

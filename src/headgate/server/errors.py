@@ -12,9 +12,12 @@ from headgate.core.errors import (
     HeadgateError,
     InvalidRequest,
     KeyInProgress,
+    RateLimited,
     RequestRejected,
 )
 from headgate.core.failures import FailureKind
+from headgate.core.metering import Allowance
+from headgate.server.allowance import allowance_headers
 
 Header = tuple[bytes, bytes]
 STATUS_BY_CODE: Final[Mapping[str, int]] = {
@@ -57,6 +60,7 @@ class Failed(msgspec.Struct, frozen=True):
     message: str
     param: str | None = None
     retry_after_s: float | None = None
+    allowances: tuple[Allowance, ...] = ()
 
     @property
     def body(self) -> bytes:
@@ -74,6 +78,7 @@ class Failed(msgspec.Struct, frozen=True):
             _JSON,
             (b"retry-after", b"%d" % math.ceil(retry_after_s)),
             (b"retry-after-ms", b"%d" % (retry_after_s * 1000)),
+            *allowance_headers(self.allowances),
         ]
 
 
@@ -88,7 +93,8 @@ def read_error(error: Exception, *, mismatch_status: int = 409) -> Failed:
         retry_after_s = 1.0
     param = error.param if isinstance(error, InvalidRequest) else None
     message = _BROKEN if is_crash(error) else str(error)
-    return Failed(status, error.code, message, param, retry_after_s)
+    allowances = error.allowances if isinstance(error, RateLimited) else ()
+    return Failed(status, error.code, message, param, retry_after_s, allowances)
 
 
 def is_crash(error: Exception) -> bool:

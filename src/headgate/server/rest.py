@@ -14,8 +14,10 @@ from headgate.core.access import Action
 from headgate.core.errors import HeadgateError, UnknownModel
 from headgate.core.ports.store import StoreHealth
 from headgate.gateway import Gateway
+from headgate.observe.recent import RecentRequests
 from headgate.server.access import Access
 from headgate.server.openapi import document
+from headgate.server.operating import Operating
 from headgate.server.replies import admit, json_reply, tell_error, tell_http_error
 
 
@@ -29,6 +31,7 @@ class Rest:
         *,
         draining: Callable[[], bool],
         metrics: Callable[[], bytes],
+        recent: RecentRequests,
         started_at: float,
         version: str,
     ) -> None:
@@ -36,12 +39,14 @@ class Rest:
         self._access = access
         self._draining = draining
         self._metrics = metrics
+        self._operating = Operating(gateway, access, recent)
         self._started_at = started_at
         self._document = msgspec.json.encode(document(version))
 
     def app(self) -> Starlette:
         app = Starlette(
             routes=[
+                *self._operating.routes(),
                 Route("/v1/models", self._models),
                 Route("/v1/models/{name:path}", self._model),
                 Route("/v1/jobs/{job_id}", self._job),

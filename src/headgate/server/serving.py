@@ -10,6 +10,7 @@ from headgate.core.errors import InvalidRequest
 from headgate.core.ports.clock import Clock
 from headgate.core.wire import Endpoint, WireRequest
 from headgate.gateway import Gateway
+from headgate.observe.recent import RecentRequests
 from headgate.server.access import Access
 from headgate.server.app import HttpApp
 from headgate.server.http import HttpLimits, Server
@@ -36,6 +37,8 @@ class Serving:
     ) -> None:
         self._gateway = gateway
         self._draining = False
+        recent = RecentRequests(clock.utc)
+        gateway.listen(recent)
         inference = Inference(
             gateway.wire,
             access,
@@ -50,6 +53,7 @@ class Serving:
             access,
             draining=self._is_draining,
             metrics=metrics,
+            recent=recent,
             started_at=clock.utc().timestamp(),
             version=version,
         )

@@ -12,6 +12,7 @@ from headgate.core.messages import Lane
 from headgate.core.wire import Endpoint, WireReply, WireRequest
 from headgate.dispatch.relaying import LARGE_BYTES, Relaying, Stream
 from headgate.server.access import Access, Caller
+from headgate.server.allowance import telling
 from headgate.server.asgi import CancelledWhenGone, ClientGone, read_whole, respond
 from headgate.server.errors import Header, crash_story, is_crash, read_error
 from headgate.server.http.exchange import Receive, Scope, Send
@@ -70,6 +71,8 @@ class Inference:
                     retry_after_s=random.uniform(1.0, 3.0),  # Soon, but not all at once.
                 )
             caller = self._access.admit(scope["headers"], Action.CALL)
+            if caller.limited:
+                send = telling(send, caller)
             with CancelledWhenGone(scope):
                 await self._serve(caller, request_id, scope, receive, send, started_at)
         except ClientGone:
