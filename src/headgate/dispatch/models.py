@@ -53,6 +53,7 @@ class Models:
         self._emit = emit
         self._refreshing = asyncio.Lock()
         self._duty: asyncio.Task[None] | None = None
+        self._watching = False
 
     async def list(self) -> "list[ModelStatus]":
         """The configured models, and the members of families that are in use or paused."""
@@ -98,6 +99,7 @@ class Models:
     async def watch(self) -> None:
         """Obey what the store says from now on. Calling it again changes nothing."""
         if self._duty is None:
+            self._watching = True
             await self.refresh()
             self._duty = asyncio.create_task(
                 keep_fresh(self.refresh, self._clock, "paused models"), name="headgate paused models"
@@ -121,11 +123,13 @@ class Models:
         if pauses == before:
             return
         self._routes.obey(pauses)
+        # Who only looks, as a command does, has nothing to tell of it.
+        level = logging.WARNING if self._watching else logging.DEBUG
         for name in before.keys() - pauses.keys():
-            logger.info("model %s goes on: its pause was ended", name)
+            logger.log(level, "model %s goes on: its pause was ended", name)
             self._emit(events.ModelPauseChanged(model=name, paused=False))
         for name in pauses.keys() - before.keys():
-            logger.warning("model %s is paused by %s; its calls are refused", name, pauses[name].by)
+            logger.log(level, "model %s is paused by %s; its calls are refused", name, pauses[name].by)
             self._emit(events.ModelPauseChanged(model=name, paused=True, by=pauses[name].by))
 
 
