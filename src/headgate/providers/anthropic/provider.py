@@ -34,10 +34,6 @@ class AnthropicProvider:
         self._options = options
         self._whole_limits = whole_limits(timeouts)
         self._stream_limits = stream_limits(timeouts)
-        own = {"content-type": "application/json", "anthropic-version": VERSION}
-        if options.api_key is not None:
-            own["x-api-key"] = options.api_key
-        self._headers = with_headers(own, options.headers)
         self._transport = transport
         self._exchange = self._exchange_at("/v1/messages")
 
@@ -84,10 +80,14 @@ class AnthropicProvider:
 
     def _exchange_at(self, path: str, method: str = "POST") -> Exchange:
         options = self._options
+        own = {"content-type": "application/json", "anthropic-version": VERSION}
+        if options.api_key is not None:
+            own["x-api-key"] = options.api_key
+        headers = with_headers(own, options.headers)
         base_url = options.base_url.rstrip("/").removesuffix("/v1")
         return Exchange(
             self._transport,
-            endpoint_of(base_url, path, headers=self._headers, query=options.query, method=method),
+            endpoint_of(base_url, path, headers=headers, query=options.query, method=method),
             read_error=read_error,
             hint=hint_for(self.model),
             secrets=options.secrets,
