@@ -82,7 +82,7 @@ class Meter:
         """Count one request in, or raise RateLimited with the time that it takes. A refused one is not counted."""
         if self._parallel is not None and self.in_flight >= self._parallel:
             raise RateLimited(
-                f"this key may have {self._parallel} requests at a time, and has them running",
+                f"this key may have {_requests(self._parallel)} at a time, and has as many running",
                 retry_after_s=PARALLEL_RETRY_S,
                 allowances=self.allowances(now),
             )
@@ -119,3 +119,7 @@ class Meter:
                 retry_after_s=(math.floor(wait_s * 1000) + 1) / 1000,
                 allowances=self.allowances(now),
             )
+
+
+def _requests(count: int) -> str:
+    return "1 request" if count == 1 else f"{count:,} requests"

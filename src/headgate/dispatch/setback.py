@@ -58,7 +58,7 @@ def soonest(setbacks: list[Setback]) -> HeadgateError:
 
 
 def _error(failure: Failure, upstream: str, attempts: int, why: str, *, expired: bool) -> HeadgateError:
-    what = f"{upstream}: {failure.error} after {_count(attempts)}"
+    what = f"{upstream}: {failure.error} after {count_attempts(attempts)}"
     detail = f": {failure.message}" if failure.message else ""
     if failure.kind is FailureKind.THROTTLED:
         return UpstreamThrottled(
@@ -71,5 +71,5 @@ def _error(failure: Failure, upstream: str, attempts: int, why: str, *, expired:
     return kind(f"{what}; {advice}{detail}", failure=failure, attempts=attempts)
 
 
-def _count(attempts: int) -> str:
+def count_attempts(attempts: int) -> str:
     return "1 attempt" if attempts == 1 else f"{attempts} attempts"

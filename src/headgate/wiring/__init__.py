@@ -98,6 +98,13 @@ def build(
     )
 
 
+def build_store(settings: Settings, *, clock: Clock, new_id: Callable[[], str]) -> Store:
+    """The database that the settings name, not opened yet."""
+    if settings.database == SQLITE:
+        return SqliteStore(settings.data_dir / DATABASE_FILE, clock=clock, new_id=new_id)
+    return _postgres(settings.database, clock, new_id)
+
+
 @asynccontextmanager
 async def open(  # noqa: A001 - `headgate.open(…)` is how it reads
     settings: SettingsSource = None,
@@ -155,7 +162,7 @@ class _Builder:
     def durable(self, calls: JobCalls, store: Store | None, tasks: Iterable[Task[Any, Any]]) -> Durable:
         settings = self.settings
         return Durable(
-            store or self._store(),
+            store or build_store(settings, clock=self.clock, new_id=self.new_id),
             self._tasks(tasks),
             calls,
             rules=settings.jobs,
@@ -166,13 +173,6 @@ class _Builder:
             new_id=self.new_id,
             emit=self.fanout,
         )
-
-    def _store(self) -> Store:
-        database = self.settings.database
-        if database == SQLITE:
-            path = self.settings.data_dir / DATABASE_FILE
-            return SqliteStore(path, clock=self.clock, new_id=self.new_id)
-        return _postgres(database, self.clock, self.new_id)
 
     def _tasks(self, handed_in: Iterable[Task[Any, Any]]) -> TaskTable:
         table = TaskTable((*BUILT_IN, *handed_in))

@@ -27,6 +27,7 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[str, ...] = ()
     """Those it named."""
     remark: str = ""
+    """Why it does not say, or how a missing model gets there."""
 
 
 class Provider(Protocol):

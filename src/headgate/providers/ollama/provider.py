@@ -67,7 +67,7 @@ class OllamaProvider:
         tags = await self._exchange(self._transport, "/api/tags", method="GET").get(self._whole_limits, Tags)
         pulled = tuple(tag.name for tag in tags.models)
         wanted = self.model if ":" in self.model else f"{self.model}:latest"
-        return Sighting(has_model=wanted in pulled, models=pulled)
+        return Sighting(has_model=wanted in pulled, models=pulled, remark=f"ollama pull {self.model}")
 
     async def aclose(self) -> None:
         """Nothing to close."""
