@@ -28,6 +28,7 @@ from headgate.dispatch.status import QueueStatus, queue_status
 from headgate.dispatch.streams import ReplyStream
 from headgate.dispatch.work import Check
 from headgate.observe.fanout import EventFanout
+from headgate.runner.bulk import BulkJobs
 from headgate.runner.dead_letters import DeadLetters
 from headgate.runner.durable import Durable
 from headgate.runner.jobs import Jobs
@@ -59,6 +60,7 @@ class Gateway:
         self.routes = routes
         self.jobs = Jobs(durable, clock, fanout)
         self.dead_letters = DeadLetters(durable, self.jobs, clock, fanout)
+        self.bulk = BulkJobs(durable, self.jobs, self.dead_letters)
         self.records = Records(durable, clock)
         self.models = Models(routes, durable.store, durable.start, clock, fanout)
         self.router = ResponseRouter(

@@ -14,7 +14,11 @@ def _run(*words: str, cwd: Path, env: dict[str, str] | None = None) -> subproces
     return subprocess.run(
         [sys.executable, "-m", "headgate", *words],
         cwd=cwd,
-        env={"PATH": os.environ["PATH"], "COLUMNS": "100", **(env or {})},
+        env={
+            **{name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ},
+            "COLUMNS": "100",
+            **(env or {}),
+        },
         capture_output=True,
         text=True,
         timeout=60,

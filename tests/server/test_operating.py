@@ -53,7 +53,6 @@ def test_a_body_that_makes_no_sense_is_told(play: Play, body: Any) -> None:
         async with opened(one_model(INSTANT)) as house:
             answer = await tell(house, "/v1/models/pause", body)
             assert (answer.status, answer.code) == (400, "invalid_request")
-            assert b"model" in answer.body
 
     play(scene)
 
@@ -117,7 +116,7 @@ def test_lists_are_filtered_and_paged(play: Play) -> None:
             assert ([one["id"] for one in first["data"]], first["has_more"]) == ([ids[2], ids[1]], True)
             rest = json.loads((await look(house, f"/v1/requests?after={first['last_id']}")).body)
             assert ([one["id"] for one in rest["data"]], rest["has_more"]) == ([ids[0]], False)
-            for wrong in ("limit=0", "limit=x", "limit=1001", "status=fine", "states=ok"):
+            for wrong in ("limit=0", "limit=x", "limit=1001", "status=fine", "states=ok", "model="):
                 assert (await look(house, f"/v1/requests?{wrong}")).status == 400
 
     play(scene)

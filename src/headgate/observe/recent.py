@@ -28,7 +28,6 @@ MOST_STEPS: Final = 100
 """What is kept of one call: attempts, waits and refusals together."""
 MOST_OPEN: Final = 20_000
 """Calls that have begun and not ended; held slots never end as one call."""
-MOST_LISTED: Final = 1000
 Step: TypeAlias = AttemptEnded | RetryScheduled | RequestRefused
 End: TypeAlias = Responded | Cancelled
 

@@ -27,7 +27,7 @@ class Caller(Protocol):
     """One who was let in."""
 
     name: str
-    """What people call it."""
+    """For the history of what it does: its key's."""
     tenant: str
     lane: Lane
     """Where its requests queue unless they say otherwise."""
