@@ -20,10 +20,9 @@ from headgate.doctor.store import judge_keys, open_store
 from headgate.doctor.upstreams import Asked, ask_upstream, only_simulated, upstreams_of
 from headgate.runner.node import pids_at_work
 from headgate.settings import Settings
-from headgate.stores import sql
 from headgate.transport import Endpoint, Limits, Transport, TransportError
-from headgate.wiring import DATABASE_FILE, PROVIDERS, SQLITE, Surroundings, build_store
-from headgate.wiring.providers import Transports
+from headgate.wiring.providers import PROVIDERS, Surroundings, Transports
+from headgate.wiring.stores import build_store, database_file, schema_number
 
 _GREETING: Final = Limits(connect_s=2.0, total_s=3.0)
 
@@ -44,7 +43,7 @@ async def _places(settings: Settings, source: str) -> list[Finding]:
     folder = await asyncio.to_thread(look_at_folder, settings.data_dir)
     return [
         ok("settings", f"{source}: models {', '.join(settings.models)}"),
-        judge_folder(folder, sqlite=settings.database == SQLITE),
+        judge_folder(folder, sqlite=database_file(settings) is not None),
         _neighbours(settings.data_dir),
     ]
 
@@ -61,16 +60,15 @@ def _neighbours(data_dir: Path) -> Finding:
 
 async def _database(settings: Settings) -> list[Finding]:
     host = settings.address.host
-    if settings.database == SQLITE and not (settings.data_dir / DATABASE_FILE).exists():
+    file = database_file(settings)
+    if file is not None and not file.exists():
         return [ok("database", "none yet: the first start makes it"), judge_keys((), host)]
     clock = SystemClock()
     try:
         store = build_store(settings, clock=clock, new_id=random_id)
     except headgate.HeadgateError as error:
         return [fail("database", str(error), "see the message"), judge_keys(None, host)]
-    kind = "sqlite" if settings.database == SQLITE else "postgres"
-    schema = len(sql.migrations(f"headgate.stores.{kind}.migrations"))
-    opened = await open_store(store, clock, schema=schema)
+    opened = await open_store(store, clock, schema=schema_number(settings))
     return [opened.finding, judge_keys(opened.keys, host)]
 
 
@@ -102,7 +100,7 @@ async def _machine(settings: Settings, environment: Mapping[str, str]) -> list[F
     clock = SystemClock()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = UNLIMITED if hard == resource.RLIM_INFINITY else hard
-    ours = [Path(headgate.__file__), settings.data_dir / DATABASE_FILE]
+    ours = list(filter(None, (Path(headgate.__file__), database_file(settings))))
     return [
         judge_clock(clock.utc(), newest_change(ours)),
         judge_files(limit, settings.limits.connections),

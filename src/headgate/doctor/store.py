@@ -9,6 +9,7 @@ from headgate.core.errors import HeadgateError
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.store import Store
 from headgate.doctor.finding import Finding, fail, ok, warn
+from headgate.wiring.stores import clock_ahead_s
 
 CHECK: Final = "database"
 OPEN_S: Final = 5.0
@@ -66,12 +67,6 @@ def judge_keys(keys: Sequence[AccessKey] | None, host: str) -> Finding:
         f"none, and others can reach {host}",
         "headgate keys create NAME, or listen on 127.0.0.1: without keys headgate serve does not start",
     )
-
-
-def clock_ahead_s(store: Store) -> float | None:
-    """How far the database's clock is ahead; None where there is only one clock."""
-    times = getattr(store, "_times", None)  # Only the store of a remote database has two clocks.
-    return None if times is None else float(times.skew_s)
 
 
 def _apart(ahead_s: float) -> str:

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from headgate.blocking import BlockingGateway
 from headgate.core.budget import CAPACITY, RetryBudget
-from headgate.core.errors import SettingsError
 from headgate.core.health import Health
 from headgate.core.ports.clock import Chance, Clock
 from headgate.core.ports.store import Store
@@ -34,13 +33,11 @@ from headgate.runner.durable import Durable
 from headgate.runner.tasks import Task, TaskTable
 from headgate.settings import ModelSettings, Settings, UpstreamSettings, load
 from headgate.settings.summary import summary
-from headgate.stores.sqlite import SqliteStore
 from headgate.wiring.providers import PROVIDERS, ProviderKind, Surroundings, Transports
+from headgate.wiring.stores import build_store
 
 logger = logging.getLogger("headgate")
 SIMULATED: Final = "simulated"
-SQLITE: Final = "sqlite"
-DATABASE_FILE: Final = "headgate.db"
 __all__ = ["PROVIDERS", "ProviderKind", "Surroundings", "build", "open", "open_blocking", "read_settings"]
 
 SettingsSource = Settings | Mapping[str, Any] | str | Path | None
@@ -96,13 +93,6 @@ def build(
         close_transports=builder.transports.aclose,
         reload=_Reloading(builder, routes),
     )
-
-
-def build_store(settings: Settings, *, clock: Clock, new_id: Callable[[], str]) -> Store:
-    """The database that the settings name, not opened yet."""
-    if settings.database == SQLITE:
-        return SqliteStore(settings.data_dir / DATABASE_FILE, clock=clock, new_id=new_id)
-    return _postgres(settings.database, clock, new_id)
 
 
 @asynccontextmanager
@@ -247,16 +237,6 @@ class _Reloading:
         builder = replace(self._builder, settings=settings)
         self._routes.renew(builder.routes(), unchanged)
         self._builder = builder
-
-
-def _postgres(url: str, clock: Clock, new_id: Callable[[], str]) -> Store:
-    try:
-        from headgate.stores.postgres import PostgresStore  # noqa: PLC0415 - an extra: not everybody has it
-    except ImportError as error:
-        raise SettingsError(
-            "database: PostgreSQL needs the extra: pip install 'headgate[postgres]'"
-        ) from error
-    return PostgresStore(url, clock=clock, new_id=new_id)
 
 
 def _built_in(models: Mapping[str, ModelSettings]) -> bool:
