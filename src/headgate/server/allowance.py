@@ -1,27 +1,8 @@
 """`x-ratelimit-*`: how a caller with limits stands, told with every answer it gets."""
 
 from collections.abc import Iterable
-from typing import Protocol
 
 from headgate.core.metering import Allowance
-from headgate.server.http.exchange import Message, Send
-
-
-class Limited(Protocol):
-    """A caller with limits."""
-
-    def allowances(self) -> Iterable[Allowance]: ...
-
-
-def telling(send: Send, caller: Limited) -> Send:
-    """Every answer says what its caller has left, as it is when the answer begins."""
-
-    async def told(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            message["headers"] = [*message["headers"], *allowance_headers(caller.allowances())]
-        await send(message)
-
-    return told
 
 
 def allowance_headers(allowances: Iterable[Allowance]) -> list[tuple[bytes, bytes]]:
