@@ -63,9 +63,7 @@ class Gateway:
         self.bulk = BulkJobs(durable, self.jobs, self.dead_letters)
         self.records = Records(durable, clock)
         self.models = Models(routes, durable.store, durable.start, clock, fanout)
-        self.router = ResponseRouter(
-            on_stray=lambda request_id: fanout(events.StrayAnswer(request_id=request_id))
-        )
+        self.router = ResponseRouter(on_stray=lambda lost: fanout(events.StrayAnswer(request_id=lost)))
         self._clock = clock
         self._new_id = new_id
         self._fanout = fanout

@@ -2,14 +2,15 @@
 
 from typing import Any
 
-from jobstage import JobStages, on_job_stages
+from jobstage import JobStages, database, on_each_database
 
 from headgate.core.job import JobState
 
+__all__ = ["database"]
 CHAT: dict[str, Any] = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
 
 
-@on_job_stages
+@on_each_database
 async def test_jobs_of_a_paused_model_wait_uncounted(stages: JobStages) -> None:
     """An hour's pause must cost no job an attempt, whether it was claimed before the pause or not."""
     stage = await stages.open({"latency_s": 1.0, "slots": 1})

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -30,6 +30,8 @@ MOST_OPEN: Final = 20_000
 """Calls that have begun and not ended; held slots never end as one call."""
 Step: TypeAlias = AttemptEnded | RetryScheduled | RequestRefused
 End: TypeAlias = Responded | Cancelled
+_Kept: TypeAlias = tuple[datetime, End, Sequence[Step]]
+"""When it ended, how, and what came before. A plain tuple: it is made once for every call."""
 
 
 class Status(enum.StrEnum):
@@ -83,12 +85,6 @@ class RequestStory(msgspec.Struct, frozen=True, kw_only=True):
     refusals: tuple[RefusalStory, ...]
 
 
-class _Kept(NamedTuple):
-    at: datetime
-    end: End
-    steps: Sequence[Step]
-
-
 class RecentRequests:
     """`gateway.listen(recent)`, then ask. `tenant=None` sees everybody's."""
 
@@ -102,12 +98,12 @@ class RecentRequests:
         if kind is AttemptEnded or kind is RetryScheduled or kind is RequestRefused:
             self._note(event)  # type: ignore[arg-type]  # `isinstance` costs several times as much here
         elif kind is Responded or kind is Cancelled:
-            self._kept.append(_Kept(self._utc(), event, self._open.pop(event.request_id, ())))  # type: ignore[arg-type, union-attr]
+            self._kept.append((self._utc(), event, self._open.pop(event.request_id, ())))  # type: ignore[arg-type, union-attr]
 
     def get(self, request_id: str, *, tenant: str | None) -> RequestStory:
         """Raises UnknownRequest for what is not known any more, never was, or is another tenant's."""
         for kept in self._of(tenant):
-            if kept.end.request_id == request_id:
+            if kept[1].request_id == request_id:
                 return _story(kept)
         raise UnknownRequest(request_id, self._kept.maxlen or 0)
 
@@ -124,11 +120,11 @@ class RecentRequests:
         found = self._of(tenant)
         if after is not None:
             # Read up to that one, which is all that this does.
-            any(kept.end.request_id == after for kept in found)
+            any(end.request_id == after for _, end, _ in found)
         fitting = (
             kept
             for kept in found
-            if (model is None or kept.end.model == model) and (status is None or _status(kept.end) is status)
+            if (model is None or kept[1].model == model) and (status is None or _status(kept[1]) is status)
         )
         return [_story(kept) for kept in islice(fitting, limit)]
 
@@ -143,7 +139,7 @@ class RecentRequests:
                 steps.append(event)
 
     def _of(self, tenant: str | None) -> Iterator[_Kept]:
-        return (kept for kept in reversed(self._kept) if tenant is None or kept.end.tenant == tenant)
+        return (kept for kept in reversed(self._kept) if tenant is None or kept[1].tenant == tenant)
 
 
 def _status(end: End) -> Status:
@@ -153,14 +149,14 @@ def _status(end: End) -> Status:
 
 
 def _story(kept: _Kept) -> RequestStory:
-    end, steps = kept.end, kept.steps
+    at, end, steps = kept
     story = RequestStory(
         id=end.request_id,
         tenant=end.tenant,
         model=end.model,
         lane=end.lane,
         status=_status(end),
-        ended_at=kept.at,
+        ended_at=at,
         attempts=tuple(_attempts(steps)),
         refusals=tuple(
             RefusalStory(upstream=step.upstream, reason=step.reason, retry_after_s=step.retry_after_s)
@@ -175,7 +171,7 @@ def _story(kept: _Kept) -> RequestStory:
         upstream=end.upstream,
         error=end.error,
         agent_id=end.agent_id,
-        started_at=kept.at - timedelta(milliseconds=end.latency_ms),
+        started_at=at - timedelta(milliseconds=end.latency_ms),
         latency_ms=end.latency_ms,
         queue_ms=end.queue_ms,
         first_token_ms=end.first_token_ms,
