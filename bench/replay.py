@@ -118,8 +118,7 @@ class Bench:
 
     def _load_on(self, server: Running, model: str) -> Load:
         request = request_bytes(PATH, chat(model))
-        measure = (closed_load, server.port, server.pid, request, CONNECTIONS, SECONDS)
-        return self._load.submit(*measure).result()
+        return self._load.submit(closed_load, server.port, server.pid, request, CONNECTIONS, SECONDS).result()
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ def test_the_arrows_name_every_room() -> None:
 
 
 def test_every_room_but_wiring_and_the_front_is_kept_from_naming_providers() -> None:
-    above = {"cli", "wiring"}
+    above = {"cli", "doctor", "wiring"}
     forbidden = next(contract for contract in _contracts() if "Only wiring" in str(contract["name"]))
     layers = [name for layer in _contracts()[0]["layers"] for name in layer.replace("|", " ").split()]
     expected = {

@@ -14,7 +14,11 @@ def _run(*words: str, cwd: Path, env: dict[str, str] | None = None) -> subproces
     return subprocess.run(
         [sys.executable, "-m", "headgate", *words],
         cwd=cwd,
-        env={"PATH": os.environ["PATH"], "COLUMNS": "100", **(env or {})},
+        env={
+            **{name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ},
+            "COLUMNS": "100",
+            **(env or {}),
+        },
         capture_output=True,
         text=True,
         timeout=60,
@@ -69,3 +73,11 @@ def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
     (tmp_path / "headgate.yaml").write_text("models: {summary: {upstreams: [{provider: simulated}]}}")
     done = _run("config", "check", cwd=tmp_path, env={"HEADGATE__MODELS__SUMMARY__RETRY__MAX_ATTEMPTS": "7"})
     assert "summary: worst case: 7 calls, 300 s" in done.stdout
+
+
+def test_config_check_finds_tasks_that_cannot_be_loaded(tmp_path: Path) -> None:
+    """Otherwise the first to hear of it is whoever restarts the gateway."""
+    (tmp_path / "headgate.yaml").write_text("jobs: {tasks: [nowhere.tasks]}")
+    done = _run("config", "check", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "nowhere" in done.stderr

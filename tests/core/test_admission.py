@@ -127,7 +127,7 @@ def test_nobody_walks_in_past_an_obstacle(obstacle: str) -> None:
         case "waiting":
             admission.turns.batch.join(job())
         case "closed":
-            admission.closed = True
+            admission.shut = Door.CLOSED
         case "paused":
             admission.pause_for(40.0, now)
         case "ramping":
@@ -160,7 +160,7 @@ def test_batch_walks_in_only_while_it_leaves_the_reserved_slots_alone(
 
 def test_a_closed_gate_refuses() -> None:
     admission = gate()
-    admission.closed = True
+    admission.shut = Door.CLOSED
 
     assert enter(admission, caller()) == Refusal(Door.CLOSED, None)
 
@@ -233,7 +233,7 @@ def test_the_most_lasting_reason_is_told(case: str, door: Door) -> None:
         admission.health.clear = False
     if "paused" in case:
         admission.pause_for(40.0, 0.0)
-    admission.closed = "closed" in case
+    admission.shut = Door.CLOSED if "closed" in case else None
     ticket = caller(patient="paused" not in case, deadline=1.0 if "late" in case else math.inf)
 
     refusal = enter(admission, ticket)
@@ -247,7 +247,7 @@ def test_a_refusal_leaves_nothing_behind(case: str) -> None:
     """A refused caller that still counted as waiting would fill the queue for good."""
     admission = measured(full(depth=1 if case == "full" else 20))
     entered(admission, caller())
-    admission.closed = case == "closed"
+    admission.shut = Door.CLOSED if case == "closed" else None
     match case:
         case "open":
             opened(admission)
@@ -352,7 +352,7 @@ def test_one_who_returns_goes_first_of_its_tenant() -> None:
 @pytest.mark.parametrize("obstacle", ["closed", "open", "paused"])
 def test_one_who_returns_is_still_kept_out_by_the_upstream_s_state(obstacle: str) -> None:
     admission = gate()
-    admission.closed = obstacle == "closed"
+    admission.shut = Door.CLOSED if obstacle == "closed" else None
     if obstacle == "open":
         opened(admission)
     if obstacle == "paused":
@@ -940,7 +940,7 @@ def test_a_paused_gate_still_lets_patient_callers_wait(now: float) -> None:
 @pytest.mark.parametrize("obstacle", ["closed", "open", "held", "full"])
 def test_a_gate_that_would_refuse_does_not_accept(obstacle: str) -> None:
     admission = full(depth=1)
-    admission.closed = obstacle == "closed"
+    admission.shut = Door.CLOSED if obstacle == "closed" else None
     match obstacle:
         case "open":
             opened(admission)

@@ -114,3 +114,29 @@ def test_memory_is_bounded_however_many_come() -> None:
         window.add(1, now)
 
     assert len(window._groups) <= 602
+
+
+def test_what_is_left_is_told_until_all_is_there_again() -> None:
+    """Clients pace themselves by these numbers: they must fall and rise with the window itself."""
+    meter = a_meter(requests=10, tokens=100)
+    assert [(told.what, told.left, told.reset_s) for told in meter.allowances(0.0)] == [
+        ("requests", 10, 0.0),
+        ("tokens", 100, 0.0),
+    ]
+    meter.enter(0.0)
+    meter.enter(20.0)
+    meter.used(130, 20.0)
+    requests, tokens = meter.allowances(30.0)
+    assert (requests.most, requests.left, requests.reset_s) == (10, 8, 50.0)
+    assert (tokens.left, tokens.reset_s) == (0, 50.0)
+    assert [told.left for told in meter.allowances(60.0)] == [9, 0]
+    assert [told.left for told in meter.allowances(80.0)] == [10, 100]
+
+
+def test_a_refusal_says_how_the_key_stands() -> None:
+    meter = a_meter(requests=1, parallel=5)
+    meter.enter(0.0)
+    with pytest.raises(RateLimited) as refusal:
+        meter.enter(15.0)
+    assert [tuple(told) for told in refusal.value.allowances] == [("requests", 1, 0, 45.0)]
+    assert not a_meter(parallel=5).limited

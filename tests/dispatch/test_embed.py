@@ -415,7 +415,7 @@ def test_one_deadline_covers_waiting_attempts_and_fallbacks() -> None:
     async def main(world: World) -> None:
         slow = {"latency_s": 60.0, "slots": 1}
         stage = set_stage(world, slow, slow, keep_events=True)
-        with pytest.raises(DeadlineExceeded, match="1 attempts"):
+        with pytest.raises(DeadlineExceeded, match="1 attempt"):
             await _embed(stage, deadline_s=7)
         assert stage.now == pytest.approx(7.0)
         assert stage.provider.cancelled == 1

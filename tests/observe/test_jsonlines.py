@@ -1,9 +1,12 @@
 """The file under the event log: bounded, private, and mended after a crash or a full disk."""
 
+import json
 import logging
 import os
 import shutil
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -198,3 +201,29 @@ def test_a_file_taken_away_while_running_is_begun_anew(how: str, tmp_path: Path)
     lines.close()
 
     assert (folder / "x.jsonl").read_bytes() == b'{"n": 2}\n'
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from headgate.observe.jsonlines import JsonLinesFile
+
+file = JsonLinesFile(Path(sys.argv[1]), 2000, 1000)
+for number in range(400):
+    file.append(b'{"who":%s,"n":%d}\\n' % (sys.argv[2].encode(), number))
+file.close()
+assert file.lost == file.errors == 0
+"""
+
+
+def test_processes_that_share_a_file_lose_and_tear_nothing(tmp_path: Path) -> None:
+    """A server and a worker on one data folder: both fill the file and put it away, at the same time."""
+    path = tmp_path / "logs" / "x.jsonl"
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(path), str(who)]) for who in range(3)]
+    assert [writer.wait(60) for writer in writers] == [0, 0, 0]
+    files = list((tmp_path / "logs").iterdir())
+    assert max(file.stat().st_size for file in files) <= 2000
+    lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    assert sorted((line["who"], line["n"]) for line in lines) == [
+        (w, n) for w in range(3) for n in range(400)
+    ]

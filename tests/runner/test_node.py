@@ -1,14 +1,18 @@
 """Nodes that share a folder: a lock that is free tells of a dead process, and nothing stays behind."""
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 from stores_under_test import new_id, nodes_of
 
+import headgate
 from headgate.dispatch.clock import SystemClock
-from headgate.runner.node import Node
+from headgate.runner.node import Node, pids_at_work
 from headgate.stores.sqlite import SqliteStore
 
 
@@ -88,3 +92,36 @@ def test_a_lock_of_nobody_is_cleared_away_without_a_word(
     with caplog.at_level("INFO", "headgate"):
         on_a_machine(tmp_path, live)
     assert caplog.messages == []
+
+
+def test_a_newcomer_names_the_processes_it_shares_the_folder_with(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two gateways on one folder by mistake double the load on every upstream: somebody should hear of it."""
+    program = """
+import asyncio, sys
+import headgate
+async def main():
+    async with headgate.open({"data_dir": sys.argv[1]}, env={}, work=True):
+        print("ready", flush=True)
+        await asyncio.sleep(60)
+asyncio.run(main())
+"""
+    other = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "ready\n"
+        assert pids_at_work(tmp_path / "nodes") == [other.pid]
+
+        async def main() -> None:
+            async with headgate.open({"data_dir": str(tmp_path)}, env={}, work=True):
+                assert pids_at_work(tmp_path / "nodes") == sorted([os.getpid(), other.pid])
+
+        asyncio.run(main())
+        assert f"is shared with process {other.pid}" in caplog.text
+    finally:
+        other.kill()
+        other.communicate()
+    assert pids_at_work(tmp_path / "nodes") == []

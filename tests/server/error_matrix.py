@@ -70,12 +70,20 @@ def _works(**more: Any) -> Row:
     return Row(action=Action.CALL, stored=True, works=True, **more)
 
 
+def _operates(**more: Any) -> Row:
+    return Row(action=Action.OPERATE, stored=True, **more)
+
+
 MATRIX: Final[Mapping[str, Row]] = {
     "POST /v1/chat/completions": _asks(messages=BODY["messages"]),
     "POST /v1/completions": _asks(prompt="hello"),
     "POST /v1/embeddings": _asks(input="hello"),
     "GET /v1/models": Row(action=Action.LOOK),
     "GET /v1/models/{name:path}": Row(action=Action.LOOK),
+    "POST /v1/models/pause": _operates(body={"model": "simulated"}, wrong={"model": 7}),
+    "POST /v1/models/resume": _operates(body={"model": "simulated"}, wrong={"model": 7}),
+    "GET /v1/requests": Row(action=Action.LOOK, query="limit=many"),
+    "GET /v1/requests/{request_id}": Row(action=Action.LOOK, query="wait=1"),
     "GET /v1/jobs": _looks(query="limit=many"),
     "POST /v1/jobs": _works(
         body=SUBMISSION, wrong={"priority": 10}, other={"priority": 1}, model=True, keyed=True, backlog=True

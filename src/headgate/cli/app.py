@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import headgate
-from headgate.cli import config, dead, demo, jobs, keys, serve, webhooks, work
+from headgate.cli import config, dead, demo, doctor, jobs, keys, models, requests, serve, webhooks, work
 
 app = typer.Typer(
     name="headgate",
@@ -21,7 +21,10 @@ app.add_typer(jobs.app, name="jobs")
 app.add_typer(dead.app, name="dead")
 app.add_typer(keys.app, name="keys")
 app.add_typer(webhooks.app, name="webhooks")
+app.add_typer(models.app, name="models")
+app.add_typer(requests.app, name="requests")
 app.add_typer(config.app, name="config")
+app.command("doctor")(doctor.command)
 app.command("demo")(demo.command)
 
 

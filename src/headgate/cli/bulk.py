@@ -1,7 +1,6 @@
 """An order about dead letters, some by id or all that match: count, ask, act, and say how many were done."""
 
 import enum
-import getpass
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -13,7 +12,7 @@ import typer
 
 from headgate.cli.filters import Filter
 from headgate.cli.pace import Course, follow
-from headgate.cli.running import run
+from headgate.cli.running import run, user_name
 from headgate.cli.screen import note, show, stderr
 from headgate.cli.words import count_of, one_line, printable
 from headgate.core.errors import InvalidRequest, StateConflict
@@ -95,9 +94,9 @@ async def _one(gateway: Gateway, order: Order, job_id: str) -> str:
             raise StateConflict(f"job {job_id} is {job.state}, not a dead letter")
         return f"{job_id} would be {order.verb}ed"
     if order.verb is Verb.REPLAY:
-        await dead.replay(job_id, input=order.new_input, by=_user(), tenant=order.tenant)
+        await dead.replay(job_id, input=order.new_input, by=user_name(), tenant=order.tenant)
     else:
-        await dead.discard(job_id, by=_user(), tenant=order.tenant)
+        await dead.discard(job_id, by=user_name(), tenant=order.tenant)
     return f"{job_id} {order.verb}ed"
 
 
@@ -138,7 +137,7 @@ def _agreed(order: Order, found: Counter[str]) -> bool:
 def _steps(gateway: Gateway, order: Order) -> AsyncIterator[int]:
     dead = gateway.dead_letters
     act = dead.replay_many if order.verb is Verb.REPLAY else dead.discard_many
-    return act(**order.which.arguments(), by=_user(), per_second=order.per_second, tenant=order.tenant)
+    return act(**order.which.arguments(), by=user_name(), per_second=order.per_second, tenant=order.tenant)
 
 
 def _report(order: Order, total: int, course: Course) -> int:
@@ -152,11 +151,3 @@ def _report(order: Order, total: int, course: Course) -> int:
         )
     show(f"{words}.")
     return DONE
-
-
-def _user() -> str:
-    """Who is asking, for the job's history."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return "local"

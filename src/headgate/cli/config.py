@@ -1,15 +1,18 @@
 """`headgate config`: look at the settings."""
 
 import typer
+from rich.text import Text
 
 from headgate.cli.options import ConfigOption
+from headgate.cli.running import settings_with_tasks
+from headgate.cli.screen import note
 from headgate.settings.summary import summary
-from headgate.wiring import read_settings
 
 app = typer.Typer(help="Look at the settings.", no_args_is_help=True)
 
 
 @app.command("check")
 def check(config: ConfigOption = None) -> None:
-    """Check the settings and print what is in force, with each model's worst case."""
-    typer.echo(summary(read_settings(config)))
+    """Check the settings, the modules with tasks too, and print what is in force, with each model's worst case."""
+    typer.echo(summary(settings_with_tasks(config, None)))
+    note(Text("No mistakes. headgate doctor also asks the database and every upstream.", "dim"))

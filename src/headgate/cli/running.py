@@ -1,6 +1,7 @@
 """A command's gateway: the settings it works with, the tasks it needs, the loop it runs on."""
 
 import asyncio
+import getpass
 import importlib
 import sys
 import traceback
@@ -35,6 +36,14 @@ def settings_with_tasks(
     for path in known:
         _load(path)
     return replace(settings, jobs=jobs)
+
+
+def user_name() -> str:
+    """Who is asking, for the job's history."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "local"
 
 
 def run(settings: Settings, action: Callable[[Gateway], Awaitable[T]]) -> T:

@@ -1,6 +1,7 @@
 """`headgate serve`: the HTTP gateway, and a worker in the same process unless told otherwise."""
 
 import asyncio
+import errno
 import logging
 import signal
 from collections.abc import Callable
@@ -15,9 +16,11 @@ from headgate.cli.options import ConfigOption, TasksOption
 from headgate.cli.running import run_for_long, settings_with_tasks
 from headgate.cli.signals import Signals
 from headgate.cli.words import count_of, one_line
-from headgate.core.errors import HeadgateError
+from headgate.core.errors import HeadgateError, SettingsError
+from headgate.doctor.ports import who_listens
 from headgate.gateway import Gateway
 from headgate.settings import DEFAULT_FILE, Settings
+from headgate.settings.front import Address
 
 if TYPE_CHECKING:
     from headgate.wiring.serving import Served
@@ -51,7 +54,22 @@ def command(
         settings = settings_with_tasks(source, tasks, workers)
         return settings if listen is None else replace(settings, listen=listen)
 
-    run_for_long(_serve(read(), read, work=not no_work))
+    settings = read()
+    try:
+        run_for_long(_serve(settings, read, work=not no_work))
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise SettingsError(_taken(settings.address)) from error
+
+
+def _taken(address: Address) -> str:
+    who = who_listens(address.port)
+    by = f"by {who}" if who else "by another process"
+    return (
+        f"{address.host}:{address.port} is taken {by}. Stop it, or listen elsewhere:"
+        f" --listen {address.host}:{address.port + 1}, or `listen` in the settings."
+    )
 
 
 async def _serve(settings: Settings, read: Callable[[], Settings], *, work: bool) -> None:

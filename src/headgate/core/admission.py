@@ -27,7 +27,6 @@ class Admission:
         "_batch_holders",
         "_batch_in_use",
         "_pause_probe_out",
-        "closed",
         "drain",
         "health",
         "held",
@@ -35,6 +34,7 @@ class Admission:
         "pacing",
         "pause",
         "rules",
+        "shut",
         "slots",
         "turns",
     )
@@ -49,7 +49,8 @@ class Admission:
         self.turns = Turns(rules)
         self.held = 0
         self.in_transit = 0
-        self.closed = False
+        self.shut: Door | None = None
+        """Nobody comes in whatever the rest says: the process is going away, or an operator paused the model."""
         self._batch_in_use = 0
         self._pause_probe_out = False
         self._batch_holders: dict[Ticket, None] = {}
@@ -62,7 +63,7 @@ class Admission:
         if (
             self.held + self.in_transit >= self.slots
             or not self.health.clear
-            or self.closed
+            or self.shut is not None
             or self.pacing.active
             or self.turns.interactive.count
             or self.turns.batch.count
@@ -110,8 +111,8 @@ class Admission:
         return Refusal(door, self.drained_in_s(ticket.lane, now))
 
     def _barred(self, ticket: Ticket, now: float) -> Refusal | None:
-        if self.closed:
-            return Refusal(Door.CLOSED, None)
+        if self.shut is not None:
+            return Refusal(self.shut, None)
         if (block := self.health.block(now)) is not None:
             door = Door.MISCONFIGURED if block.kind is FailureKind.MISCONFIGURED else Door.UNHEALTHY
             return Refusal(door, block.until - now)
@@ -340,7 +341,7 @@ class Admission:
             be_queue=self.turns.batch.count,
             total_slots=self.slots,
             available_slots=max(0, self.free),
-            accepting=room and not self.closed and self.health.block(now) is None,
+            accepting=room and self.shut is None and self.health.block(now) is None,
             max_queue_depth=self.rules.depth,
         )
 

@@ -6,6 +6,7 @@ HeadgateError
 │   ├── UnknownModel
 │   ├── UnknownTask
 │   ├── UnknownJob                  also another tenant's
+│   ├── UnknownRequest              likewise, or forgotten
 │   ├── PayloadTooLarge
 │   ├── KeyMismatch                 an idempotency key came back with another request
 │   └── DuplicateRequest            the same request id is already in flight
@@ -18,6 +19,7 @@ HeadgateError
 │   ├── QueueFull
 │   │   └── DeadlineUnreachable     the queue is longer than the caller's patience
 │   ├── UpstreamThrottled           the provider asked everybody to wait
+│   ├── ModelPaused                 an operator paused the model
 │   ├── RetryBudgetSpent            too many retries lately: a job's next attempt comes later
 │   ├── RateLimited                 the key has used what it may use
 │   ├── BacklogFull                 too many jobs wait already
@@ -44,6 +46,7 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from headgate.core.failures import Failure
     from headgate.core.job import Job
+    from headgate.core.metering import Allowance
 
 
 class HeadgateError(Exception):
@@ -100,6 +103,16 @@ class UnknownJob(InvalidRequest):
 
     def __init__(self, job_id: str) -> None:
         super().__init__(f"there is no job {job_id[:100]!r}", param="id")
+
+
+class UnknownRequest(InvalidRequest):
+    """No such call is remembered; another tenant's looks the same."""
+
+    code = "not_found"
+
+    def __init__(self, request_id: str, kept: int) -> None:
+        message = f"no request {request_id[:100]!r} is remembered; each process keeps its last {kept:,} calls"
+        super().__init__(message, param="id")
 
 
 class PayloadTooLarge(InvalidRequest):
@@ -178,6 +191,12 @@ class UpstreamThrottled(Refused):
     code = "upstream_throttled"
 
 
+class ModelPaused(Refused):
+    """An operator paused the model: none of its upstreams is called until it is resumed."""
+
+    code = "upstream_unavailable"
+
+
 class RetryBudgetSpent(Refused):
     """An upstream's retries are used up for now; only a job's later attempts meet this."""
 
@@ -188,6 +207,11 @@ class RateLimited(Refused):
     """The key has used up its requests or tokens of this minute, or has as many requests running as it may."""
 
     code = "rate_limited"
+
+    def __init__(self, message: str, *, retry_after_s: float, allowances: tuple[Allowance, ...] = ()) -> None:
+        super().__init__(message, retry_after_s=retry_after_s)
+        self.allowances = allowances
+        """How the key stands with its limits per minute."""
 
 
 class BacklogFull(Refused):

@@ -63,6 +63,7 @@ class Responded(msgspec.Struct, frozen=True, kw_only=True):
     """From the request to its first content; only streams have it."""
     cost_usd: float | None = None
     """What the answer cost; None when nobody knows the price."""
+    tenant: str = "local"
 
 
 class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +72,7 @@ class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
     request_id: str
     model: str
     lane: Lane
+    tenant: str = "local"
 
 
 class RequestRefused(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +107,14 @@ class UpstreamHeld(msgspec.Struct, frozen=True, kw_only=True):
     upstream: str
     held: bool
     failure: Failure | None = None
+
+
+class ModelPauseChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """An operator paused a model (`name/*`: a family), or ended its pause. Told by each process that hears of it."""
+
+    model: str
+    paused: bool
+    by: str | None = None
 
 
 class SlotsChanged(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,6 +209,7 @@ Event: TypeAlias = (
     | GatePaused
     | BreakerChanged
     | UpstreamHeld
+    | ModelPauseChanged
     | SlotsChanged
     | HolderPreempted
     | KeyUsed

@@ -55,6 +55,8 @@ class Door(enum.Enum):
     UNHEALTHY = "unhealthy"
     MISCONFIGURED = "misconfigured"
     CLOSED = "closed"
+    STOPPED = "stopped"
+    """An operator paused the model."""
 
 
 @dataclass(frozen=True, slots=True)

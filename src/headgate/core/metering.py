@@ -2,7 +2,7 @@
 
 import math
 from collections import deque
-from typing import Final
+from typing import Final, NamedTuple
 
 from headgate.core.errors import RateLimited
 
@@ -11,6 +11,17 @@ GROUP_S: Final = 0.1
 """What happens within this time is remembered together, as if all of it had happened at the end."""
 PARALLEL_RETRY_S: Final = 1.0
 """Nobody knows when a running request ends."""
+
+
+class Allowance(NamedTuple):
+    """How a caller stands with one of its limits per minute."""
+
+    what: str
+    """`requests` or `tokens`."""
+    most: int
+    left: int
+    reset_s: float
+    """Until nothing of it is used any more."""
 
 
 class Window:
@@ -33,19 +44,27 @@ class Window:
         else:
             groups.append([now, now, amount])
 
+    def standing(self, what: str, now: float) -> Allowance:
+        self._forget(now)
+        reset_s = self._groups[-1][1] + WINDOW_S - now if self._groups else 0.0
+        return Allowance(what, self.most, max(0, self.most - self._total), reset_s)
+
     def opens_at(self, now: float) -> float:
         """When something more may come in; `now` when it may at once."""
-        groups = self._groups
-        while groups and groups[0][1] + WINDOW_S <= now:
-            self._total -= int(groups.popleft()[2])
+        self._forget(now)
         left = self._total
         opens_at = now
-        for _, last, amount in groups:
+        for _, last, amount in self._groups:
             if left < self.most:
                 break
             left -= int(amount)
             opens_at = last + WINDOW_S
         return opens_at
+
+    def _forget(self, now: float) -> None:
+        groups = self._groups
+        while groups and groups[0][1] + WINDOW_S <= now:
+            self._total -= int(groups.popleft()[2])
 
 
 class Meter:
@@ -63,13 +82,14 @@ class Meter:
         """Count one request in, or raise RateLimited with the time that it takes. A refused one is not counted."""
         if self._parallel is not None and self.in_flight >= self._parallel:
             raise RateLimited(
-                f"this key may have {self._parallel} requests at a time, and has them running",
+                f"this key may have {_requests(self._parallel)} at a time, and has as many running",
                 retry_after_s=PARALLEL_RETRY_S,
+                allowances=self.allowances(now),
             )
         if self._requests is not None:
-            _refuse_full(self._requests, "requests", now)
+            self._refuse_full(self._requests, "requests", now)
         if self._tokens is not None:
-            _refuse_full(self._tokens, "tokens", now)
+            self._refuse_full(self._tokens, "tokens", now)
         if self._requests is not None:
             self._requests.add(1, now)
         self.in_flight += 1
@@ -81,12 +101,25 @@ class Meter:
     def leave(self) -> None:
         self.in_flight -= 1
 
+    @property
+    def limited(self) -> bool:
+        """Whether there is a limit per minute, and so something to tell."""
+        return self._requests is not None or self._tokens is not None
 
-def _refuse_full(window: Window, what: str, now: float) -> None:
-    wait_s = window.opens_at(now) - now
-    if wait_s > 0:
-        # Told in whole milliseconds, and one more: who comes back then must not be early.
-        raise RateLimited(
-            f"this key may use {window.most:,} {what} a minute; come back in {math.ceil(wait_s)} s",
-            retry_after_s=(math.floor(wait_s * 1000) + 1) / 1000,
-        )
+    def allowances(self, now: float) -> tuple[Allowance, ...]:
+        windows = {"requests": self._requests, "tokens": self._tokens}
+        return tuple(window.standing(what, now) for what, window in windows.items() if window is not None)
+
+    def _refuse_full(self, window: Window, what: str, now: float) -> None:
+        wait_s = window.opens_at(now) - now
+        if wait_s > 0:
+            # Told in whole milliseconds, and one more: who comes back then must not be early.
+            raise RateLimited(
+                f"this key may use {window.most:,} {what} a minute; come back in {math.ceil(wait_s)} s",
+                retry_after_s=(math.floor(wait_s * 1000) + 1) / 1000,
+                allowances=self.allowances(now),
+            )
+
+
+def _requests(count: int) -> str:
+    return "1 request" if count == 1 else f"{count:,} requests"

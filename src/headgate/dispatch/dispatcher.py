@@ -26,7 +26,7 @@ from headgate.core.ticket import Ticket
 from headgate.dispatch.call import Call, Setback
 from headgate.dispatch.deadlines import Deadlines
 from headgate.dispatch.routes import Routes
-from headgate.dispatch.setback import from_failure, from_refusal, soonest
+from headgate.dispatch.setback import count_attempts, from_failure, from_refusal, soonest
 from headgate.dispatch.upstream import Emit, Failed, Upstream
 from headgate.dispatch.work import Work
 
@@ -338,7 +338,7 @@ class _RefusedAtGate(Exception):
 def deadline_passed(call: Call, now: float) -> DeadlineExceeded:
     waited = f"{call.queue_s:.1f} s of them in the queue" if call.queue_s else "none of them in the queue"
     error = DeadlineExceeded(
-        f"{call.model}: no answer within {now - call.started_at:.1f} s, {waited}, {call.attempts} attempts made"
+        f"{call.model}: no answer within {now - call.started_at:.1f} s, {waited}, {count_attempts(call.attempts)} made"
     )
     error.attempts = call.attempts
     return error

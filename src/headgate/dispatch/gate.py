@@ -13,6 +13,7 @@ from headgate.core.errors import HeadgateError, Preempted
 from headgate.core.gate_rules import Door, GateRules, GateStatus, Refusal
 from headgate.core.health import Health
 from headgate.core.messages import Lane
+from headgate.core.operator_pause import OperatorPause
 from headgate.core.ports.clock import Chance, Clock
 from headgate.core.ticket import Place, Ticket
 from headgate.dispatch.refusals import to_error
@@ -27,6 +28,7 @@ class Gate:
         self.name = name
         self.rules = rules
         self.admission = Admission(rules, health)
+        self.stopped: OperatorPause | None = None
         self._clock = clock
         self._chance = chance
         self._waiters: dict[Ticket, asyncio.Future[Refusal | None]] = {}
@@ -102,8 +104,20 @@ class Gate:
 
     def close(self) -> None:
         """No new callers, and those who wait leave. Holders finish."""
-        self.admission.closed = True
+        self.admission.shut = Door.CLOSED
         self.evict(Refusal(Door.CLOSED, None))
+
+    def stop(self, pause: OperatorPause) -> None:
+        """The same while an operator's pause holds. A gate that is closed stays closed."""
+        self.stopped = pause
+        if self.admission.shut is None:
+            self.admission.shut = Door.STOPPED
+            self.evict(Refusal(Door.STOPPED, None))
+
+    def resume(self) -> None:
+        self.stopped = None
+        if self.admission.shut is Door.STOPPED:
+            self.admission.shut = None
 
     def status(self) -> GateStatus:
         return self.admission.status(self._clock.now())
@@ -214,5 +228,9 @@ class Gate:
 
     def _error(self, refusal: Refusal) -> HeadgateError:
         return to_error(
-            refusal, upstream=self.name, mistake=self.admission.health.last_mistake, chance=self._chance()
+            refusal,
+            upstream=self.name,
+            mistake=self.admission.health.last_mistake,
+            stopped=self.stopped,
+            chance=self._chance(),
         )

@@ -52,7 +52,7 @@ class JobCalls:
 
 def _in_use(route: Route) -> list[Upstream]:
     """The upstreams a new call could go to now: all equals, or the first in order that takes calls."""
-    able = [upstream for upstream in route.upstreams if not upstream.blocked() and not upstream.paused()]
+    able = [upstream for upstream in route.upstreams if upstream.takes_calls()]
     return able if route.balance is Balance.LEAST_BUSY else able[:1]
 
 

@@ -7,6 +7,7 @@ from headgate.core.errors import (
     DeadlineUnreachable,
     Draining,
     HeadgateError,
+    ModelPaused,
     QueueFull,
     UpstreamMisconfigured,
     UpstreamThrottled,
@@ -14,24 +15,24 @@ from headgate.core.errors import (
 )
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.gate_rules import Door, Refusal
+from headgate.core.operator_pause import OperatorPause
 
 DRAINING_RETRY_S = 5.0
+STOPPED_RETRY_S = 30.0
+"""Nobody knows when an operator will resume a model."""
 
 
-def to_error(refusal: Refusal, *, upstream: str, mistake: Failure | None, chance: float) -> HeadgateError:
+def to_error(
+    refusal: Refusal,
+    *,
+    upstream: str,
+    mistake: Failure | None,
+    stopped: OperatorPause | None,
+    chance: float,
+) -> HeadgateError:
     match refusal.door:
-        case Door.FULL:
-            retry_s = spread(refusal.retry_in_s, chance)
-            return QueueFull(
-                f"{upstream}: the queue is full; try again in {retry_s:.1f} s", retry_after_s=retry_s
-            )
-        case Door.DEADLINE:
-            retry_s = spread(refusal.retry_in_s, chance)
-            return DeadlineUnreachable(
-                f"{upstream}: the queue is longer than the deadline allows; try again in {retry_s:.1f} s"
-                " or allow more time",
-                retry_after_s=retry_s,
-            )
+        case Door.FULL | Door.DEADLINE:
+            return _crowded(refusal.door, upstream, spread(refusal.retry_in_s, chance))
         case Door.PAUSED:
             retry_s = _after(refusal, chance)
             return UpstreamThrottled(
@@ -39,6 +40,8 @@ def to_error(refusal: Refusal, *, upstream: str, mistake: Failure | None, chance
             )
         case Door.CLOSED:
             return Draining(f"{upstream}: shutting down, no new calls", retry_after_s=DRAINING_RETRY_S)
+        case Door.STOPPED:
+            return _paused(upstream, stopped, spread(STOPPED_RETRY_S, chance))
         case Door.UNHEALTHY:
             return _unavailable(upstream, _after(refusal, chance))
         case Door.MISCONFIGURED:
@@ -47,9 +50,29 @@ def to_error(refusal: Refusal, *, upstream: str, mistake: Failure | None, chance
             assert_never(refusal.door)
 
 
+def _crowded(door: Door, upstream: str, retry_s: float) -> QueueFull:
+    if door is Door.FULL:
+        return QueueFull(
+            f"{upstream}: the queue is full; try again in {retry_s:.1f} s", retry_after_s=retry_s
+        )
+    return DeadlineUnreachable(
+        f"{upstream}: the queue is longer than the deadline allows; try again in {retry_s:.1f} s or allow more time",
+        retry_after_s=retry_s,
+    )
+
+
 def _after(refusal: Refusal, chance: float) -> float:
     """Never before the stated end: coming back early would only be refused again."""
     return max(1.0, refusal.retry_in_s or 0.0) * (1 + 0.25 * chance)
+
+
+def _paused(upstream: str, stopped: OperatorPause | None, retry_s: float) -> ModelPaused:
+    # It may have been resumed since the caller was dismissed.
+    what, since = (stopped.model, f" at {stopped.since:%Y-%m-%d %H:%M:%S} UTC") if stopped else (upstream, "")
+    return ModelPaused(
+        f"model {what} was paused by an operator{since}; it answers again once it is resumed",
+        retry_after_s=retry_s,
+    )
 
 
 def _unavailable(upstream: str, retry_s: float) -> UpstreamUnavailable:

@@ -159,7 +159,11 @@ class Requests:
         self.ended(request, call, error=detail)
 
     def cancelled(self, request: AnyRequest) -> None:
-        self.dispatcher.emit(events.Cancelled(request_id=request.id, model=request.model, lane=request.lane))
+        self.dispatcher.emit(
+            events.Cancelled(
+                request_id=request.id, model=request.model, lane=request.lane, tenant=request.tenant
+            )
+        )
 
     def ended(
         self,
@@ -185,6 +189,7 @@ class Requests:
                 error=error,
                 first_token_ms=None if call.first_token_s is None else call.first_token_s * 1000,
                 cost_usd=cost_usd,
+                tenant=request.tenant,
             )
         )
 

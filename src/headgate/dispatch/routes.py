@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headgate.core.errors import UnknownModel
+from headgate.core.operator_pause import OperatorPause, covers, pause_over
 from headgate.core.ports.provider import Provider
 from headgate.core.spelling import did_you_mean
 from headgate.core.timeouts import Timeouts
@@ -66,6 +67,13 @@ class Route:
         for upstream in self.upstreams:
             upstream.gate.close()
 
+    def obey(self, pause: OperatorPause | None) -> None:
+        for upstream in self.upstreams:
+            if pause is None:
+                upstream.gate.resume()
+            else:
+                upstream.gate.stop(pause)
+
     def in_order(self) -> tuple[Upstream, ...]:
         if self.balance is Balance.LEAST_BUSY:
             # Equally busy ones take turns, else an idle model would only ever call its first.
@@ -94,6 +102,8 @@ class Routes:
         self._retired: list[Route] = []
         """Replaced by a reload, with calls still on their way through them."""
         self._closed = False
+        self.pauses: Mapping[str, OperatorPause] = {}
+        """The models that operators have paused."""
 
     def find(self, model: str) -> Route:
         if (route := self._routes.get(model)) is not None:
@@ -132,6 +142,7 @@ class Routes:
         self._families, self._asides = new._families, new._asides  # noqa: SLF001 - as above
         now = [*self._routes.values(), *self._members.values()]
         self._retired = [route for route in before if route not in now]
+        self.obey(self.pauses)
         if self._closed:
             self.close()
 
@@ -140,6 +151,17 @@ class Routes:
         if member in self._asides:
             return member
         return next((f"{prefix}*" for prefix in self._families if member.startswith(prefix)), "")
+
+    def check_name(self, name: str) -> None:
+        """Raises UnknownModel for what is neither a model, nor a family, nor a member of one."""
+        if not any(covers(known, name) for known in self.names()):
+            raise UnknownModel(self._unknown(name), param="model")
+
+    def obey(self, pauses: Mapping[str, OperatorPause]) -> None:
+        """Stop the gates of these models, and of those that will be built under these names; let the others go on."""
+        self.pauses = pauses
+        for route in self.known():
+            route.obey(pause_over(pauses, route.model))
 
     def close(self) -> None:
         """No new callers at any gate, and those who wait leave."""
@@ -150,6 +172,8 @@ class Routes:
     def _join(self, model: str, route: Route) -> Route:
         self._members[model] = route
         self._make_room()
+        if (pause := pause_over(self.pauses, model)) is not None:
+            route.obey(pause)
         if self._closed:
             route.close()
         return route

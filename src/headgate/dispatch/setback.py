@@ -4,6 +4,7 @@ from headgate.core.errors import (
     CallFailed,
     DeadlineExceeded,
     HeadgateError,
+    ModelPaused,
     OutputInvalid,
     QueueFull,
     Refused,
@@ -32,8 +33,10 @@ _ADVICE: dict[FailureKind, str] = {
 
 
 def from_refusal(error: HeadgateError, *, spill: bool) -> Setback:
-    # Overflow to a (paid) next upstream must be asked for; every other refusal moves on by itself.
-    return Setback(error, moves_on=spill or not isinstance(error, QueueFull), reason=error.code)
+    # A pause holds for all of a model's upstreams. Overflow to a (paid) next upstream must be asked for. Every other
+    # refusal moves on by itself.
+    moves_on = not isinstance(error, ModelPaused) and (spill or not isinstance(error, QueueFull))
+    return Setback(error, moves_on=moves_on, reason=error.code)
 
 
 def from_failure(failed: Failed, *, upstream: str, attempts: int, why: str, expired: bool = False) -> Setback:
@@ -55,7 +58,7 @@ def soonest(setbacks: list[Setback]) -> HeadgateError:
 
 
 def _error(failure: Failure, upstream: str, attempts: int, why: str, *, expired: bool) -> HeadgateError:
-    what = f"{upstream}: {failure.error} after {_count(attempts)}"
+    what = f"{upstream}: {failure.error} after {count_attempts(attempts)}"
     detail = f": {failure.message}" if failure.message else ""
     if failure.kind is FailureKind.THROTTLED:
         return UpstreamThrottled(
@@ -68,5 +71,5 @@ def _error(failure: Failure, upstream: str, attempts: int, why: str, *, expired:
     return kind(f"{what}; {advice}{detail}", failure=failure, attempts=attempts)
 
 
-def _count(attempts: int) -> str:
+def count_attempts(attempts: int) -> str:
     return "1 attempt" if attempts == 1 else f"{attempts} attempts"

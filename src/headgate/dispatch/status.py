@@ -1,6 +1,6 @@
 """What `/queue/status` shows: the gates one by one, and their sum."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -17,6 +17,8 @@ class UpstreamStatus(GateStatus, frozen=True, kw_only=True):
     condition: Condition
     pause_s: float
     """What is left of a pause that the provider asked for."""
+    stopped: bool
+    """An operator paused its model."""
 
 
 class QueueStatus(GateStatus, frozen=True, kw_only=True):
@@ -25,18 +27,21 @@ class QueueStatus(GateStatus, frozen=True, kw_only=True):
     upstreams: tuple[UpstreamStatus, ...]
 
 
+def gate_statuses(routes: Iterable[Route]) -> Iterator[UpstreamStatus]:
+    for route in routes:
+        for upstream in route.upstreams:
+            yield UpstreamStatus(
+                model=route.model,
+                upstream=upstream.name,
+                condition=upstream.condition,
+                pause_s=upstream.pause_s(),
+                stopped=upstream.gate.stopped is not None,
+                **msgspec.structs.asdict(upstream.gate.status()),
+            )
+
+
 def queue_status(routes: Iterable[Route]) -> QueueStatus:
-    gates = tuple(
-        UpstreamStatus(
-            model=route.model,
-            upstream=upstream.name,
-            condition=upstream.condition,
-            pause_s=upstream.pause_s(),
-            **msgspec.structs.asdict(upstream.gate.status()),
-        )
-        for route in routes
-        for upstream in route.upstreams
-    )
+    gates = tuple(gate_statuses(routes))
     unlimited = any(gate.max_queue_depth == 0 for gate in gates)
     return QueueStatus(
         rt_queue=sum(gate.rt_queue for gate in gates),

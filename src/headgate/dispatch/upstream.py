@@ -97,6 +97,10 @@ class Upstream:
     def paused(self) -> bool:
         return self._clock.now() < self.gate.admission.pause.until
 
+    def takes_calls(self) -> bool:
+        """Neither unhealthy, nor paused by its provider or by an operator."""
+        return self.gate.stopped is None and not self.blocked() and not self.paused()
+
     async def attempt(self, ticket: Ticket, call: Call, work: Work[T], number: int) -> T | Failed:
         """Call the provider once and note everything that follows from how it went."""
         ticket.attempt_at = started_at = self._clock.now()

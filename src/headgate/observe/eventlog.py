@@ -2,7 +2,7 @@
 
 A call only stamps its event and puts it in a queue; one thread encodes, writes and rotates. A line is safe
 from a crash of this process once write(2) took it, for the kernel keeps what it was given: so `flush` waits
-for the write and nothing is fsynced. Only a crash of the machine can take more. One process per directory.
+for the write and nothing is fsynced. Only a crash of the machine can take more. Processes may share a directory.
 """
 
 import json

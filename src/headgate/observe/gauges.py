@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
 from prometheus_client.core import GaugeMetricFamily
@@ -64,6 +64,12 @@ def _read(gate: UpstreamStatus) -> Iterator[tuple[str, Lane | None, float]]:
     yield "headgate_pause_seconds", None, gate.pause_s
     yield "headgate_breaker_open", None, gate.condition is Condition.OPEN
     yield "headgate_upstream_held", None, gate.condition is Condition.HELD
+
+
+def pause_gauge(configured: Iterable[str], paused: Iterable[str]) -> GaugeMetricFamily:
+    """Models under the names that operators pause them by: a family's pause stands under the family."""
+    numbers = {(name,): 0.0 for name in configured} | {(name,): 1.0 for name in paused}
+    return _gauge("headgate_model_paused", "1 while an operator has the model paused.", ("model",), numbers)
 
 
 class JobGauges:

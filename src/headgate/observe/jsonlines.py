@@ -1,8 +1,13 @@
-"""A file of JSON lines that is appended to, put away when full, and healed when torn. Knows bytes, not events."""
+"""A file of JSON lines that is appended to, put away when full, and healed when torn. Knows bytes, not events.
+
+Several processes may share one: they take turns by a lock on its folder.
+"""
 
 import contextlib
+import fcntl
 import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 _log = logging.getLogger("headgate")
@@ -25,9 +30,11 @@ class JsonLinesFile:
         """Write whole lines with one write, or one for each file they fill."""
         some = bool(lines)
         try:
-            self._open()
-            while lines:
-                lines = lines[self._write(lines[: self._fitting(lines)]) :]
+            with self._alone():
+                # Others may have added to it, or put it away.
+                self._size = os.fstat(self._open()).st_size
+                while lines:
+                    lines = lines[self._write(lines[: self._fitting(lines)]) :]
         except OSError as error:
             self.close()
             self._count(error, lines.count(b"\n"))
@@ -41,12 +48,23 @@ class JsonLinesFile:
             with contextlib.suppress(OSError):
                 os.close(file)
 
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            # Some network disks know no locks: there each process needs a folder of its own.
+            with contextlib.suppress(OSError):
+                fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
+
     def _open(self) -> int:
         if self._file is not None and self._moved_away(self._file):
             self.close()
         if self._file is not None:
             return self._file
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._file = file = os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
         self._size = os.fstat(file).st_size
         if self._size and os.pread(file, 1, self._size - 1) != b"\n":

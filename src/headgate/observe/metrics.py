@@ -14,7 +14,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from headgate.core import events
 from headgate.core.ports.store import StoreHealth
 from headgate.dispatch.status import QueueStatus
-from headgate.observe.gauges import GateGauges, JobGauges
+from headgate.observe.gauges import GateGauges, JobGauges, pause_gauge
 from headgate.observe.job_counts import JobCounts
 from headgate.observe.labels import MOST_MEMBERS, MOST_TASKS, ModelNames, TaskNames
 from headgate.observe.request_counts import RequestCounts, UpstreamCounts
@@ -27,7 +27,8 @@ CountJobs = Callable[[], Awaitable[Mapping[str, int]]]
 class Metrics:
     """`gateway.listen(metrics)`, then `metrics.exposition()` whenever Prometheus asks.
 
-    `models` gives the configured names, `status` the gateway's status, `count_jobs` everybody's jobs by state.
+    `models` gives the configured names, `status` the gateway's status, `paused` the models that
+    operators paused, `count_jobs` everybody's jobs by state.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Metrics:
         *,
         models: Callable[[], Iterable[str]],
         status: Callable[[], QueueStatus],
+        paused: Callable[[], Iterable[str]] = tuple,
         count_jobs: CountJobs | None = None,
         now: Callable[[], float] = time.monotonic,
         most_members: int = MOST_MEMBERS,
@@ -48,6 +50,8 @@ class Metrics:
             **JobCounts(self._tallies, TaskNames(most_tasks)).hearers(),
             events.StoreChanged: self._store_changed,
         }
+        self._models = models
+        self._paused = paused
         self._store_up = 1.0
         self._heard: list[events.Event] = []
         self._gates = GateGauges(status, names)
@@ -81,6 +85,7 @@ class Metrics:
         self._count()
         yield from self._tallies.collect()
         yield from self._gates.collect()
+        yield pause_gauge(self._models(), self._paused())
         if self._jobs is not None:
             yield from self._jobs.collect()
         yield GaugeMetricFamily("headgate_store_up", "0 while the database does not work.", self._store_up)

@@ -83,13 +83,18 @@ def raw_headers(headers: Any) -> list[tuple[bytes, bytes]]:
 
 
 def endpoint_of(
-    base_url: str, path: str, *, headers: Mapping[str, str], query: Mapping[str, str]
+    base_url: str,
+    path: str,
+    *,
+    headers: Mapping[str, str],
+    query: Mapping[str, str],
+    method: str = "POST",
 ) -> Endpoint:
     """The prepared endpoint below the base URL."""
     url = base_url.rstrip("/") + path
     if query:
         url += "?" + urllib.parse.urlencode(query)
-    return Endpoint(url, headers=raw_headers(headers))
+    return Endpoint(url, method=method, headers=raw_headers(headers))
 
 
 def with_headers(own: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:

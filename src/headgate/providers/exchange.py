@@ -69,6 +69,13 @@ class Exchange:
                 raise self.bad_envelope(f"an answer of type {sent[:80]}, not {content_types[0]}")
             yield response
 
+    async def get(self, limits: Limits, shape: type[T]) -> T:
+        """The JSON of an endpoint that is asked for and sent nothing."""
+        with await self._transport.send(self._endpoint, limits=limits) as response:
+            if not 200 <= response.status < 300:
+                raise await self._refusal(response)
+            return self.decode(await response.read(), shape)
+
     def decode(self, data: bytes, shape: type[T]) -> T:
         """JSON of this shape; anything else is a broken envelope."""
         try:

@@ -48,6 +48,7 @@ class Node:
         """Bury the dead of this machine, join, and keep renewing."""
         self._folder.mkdir(parents=True, exist_ok=True)
         await self._bury_neighbours()
+        self._tell_of_neighbours()
         await self._join()
         self._renewing = asyncio.create_task(self._renew(), name="headgate node renewal")
 
@@ -86,6 +87,17 @@ class Node:
             logger.info("%d dead node(s) found on this machine; their jobs are taken over", buried)
         for lock in free:
             lock.unlink(missing_ok=True)
+
+    def _tell_of_neighbours(self) -> None:
+        others = [pid for pid in pids_at_work(self._folder) if pid != os.getpid()]
+        if others:
+            logger.warning(
+                "%s is shared with %s %s: they take turns with the jobs and write into the same logs,"
+                " but each has its own gates, so an upstream gets the calls of all together",
+                self._folder.parent,
+                "process" if len(others) == 1 else "processes",
+                ", ".join(map(str, others)),
+            )
 
     async def _renew(self) -> None:
         while True:
@@ -128,12 +140,24 @@ class Node:
 
 
 def _locked(path: Path) -> int:
-    """The file gets its name once it is locked: a neighbour must never see it free while we live."""
+    """The file gets its name once it is locked: a neighbour must never see it free while we live. It holds our pid."""
     draft = path.with_suffix(".new")
     fd = os.open(draft, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.write(fd, b"%d\n" % os.getpid())
     draft.rename(path)
     return fd
+
+
+def pids_at_work(folder: Path) -> list[int]:
+    """The processes of this machine that are nodes of this folder now."""
+    found = set()
+    for lock in folder.glob(f"*{LOCK_SUFFIX}"):
+        # It may be gone by now, or be another version's, without a number.
+        with contextlib.suppress(OSError, ValueError):
+            if not _is_free(lock):
+                found.add(int(lock.read_text()))
+    return sorted(found)
 
 
 def _is_free(path: Path) -> bool:

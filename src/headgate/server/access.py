@@ -4,23 +4,20 @@ import asyncio
 import contextlib
 import functools
 import hmac
-import logging
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final, Protocol
 
 from headgate.core.access import AccessState, Action, KeptKey, is_loopback, may
-from headgate.core.errors import ModelNotAllowed, NotAllowed, StoreUnavailable, Unauthorized
+from headgate.core.errors import ModelNotAllowed, NotAllowed, Unauthorized
 from headgate.core.key_text import digest_of, is_key_text
 from headgate.core.messages import Lane
-from headgate.core.metering import Meter
+from headgate.core.metering import Allowance, Meter
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.store import Store
+from headgate.dispatch.refreshing import keep_fresh
 from headgate.server.credential import read_credential
 
-logger = logging.getLogger("headgate")
 Headers = Iterable[tuple[bytes, bytes]]
-REFRESH_S: Final = 2.0
-"""How often the store is asked for changes: a key that was revoked elsewhere works no longer than this and one look."""
 _MOST_PATTERNS_TOLD: Final = 5
 _WEB: Final = frozenset({b"origin", b"sec-fetch-site", b"host"})
 _OWN_SITES: Final = frozenset({b"none", b"same-origin"})
@@ -34,6 +31,10 @@ class Caller(Protocol):
     tenant: str
     lane: Lane
     """Where its requests queue unless they say otherwise."""
+    limited: bool
+    """Whether there are `allowances` to tell."""
+
+    def may(self, action: Action) -> bool: ...
 
     def may_use(self, model: str) -> bool: ...
 
@@ -43,6 +44,10 @@ class Caller(Protocol):
 
     def used(self, tokens: int) -> None:
         """What a request cost, once that is known."""
+        ...
+
+    def allowances(self) -> Sequence[Allowance]:
+        """What is left of its limits per minute."""
         ...
 
     def leave(self) -> None:
@@ -64,6 +69,10 @@ class _Anybody:
     name = "local"
     tenant = "local"
     lane = Lane.INTERACTIVE
+    limited = False
+
+    def may(self, action: Action) -> bool:  # noqa: ARG002 - the protocol's shape
+        return True
 
     def may_use(self, model: str) -> bool:  # noqa: ARG002 - the protocol's shape
         return True
@@ -73,6 +82,9 @@ class _Anybody:
 
     def used(self, tokens: int) -> None:
         """Nobody counts."""
+
+    def allowances(self) -> Sequence[Allowance]:
+        return ()
 
     def leave(self) -> None:
         """Nobody counts."""
@@ -91,7 +103,7 @@ class OpenAccess:
 class KeyCaller:
     """The holder of one key. All its requests share this: it is what counts them."""
 
-    __slots__ = ("_meter", "_now", "digest", "key", "lane", "name", "tenant")
+    __slots__ = ("_meter", "_now", "digest", "key", "lane", "limited", "name", "tenant")
 
     def __init__(self, kept: KeptKey, meter: Meter, now: Callable[[], float]) -> None:
         self.key = kept.key
@@ -99,12 +111,16 @@ class KeyCaller:
         self.name = kept.key.name
         self.tenant = kept.key.tenant
         self.lane = kept.key.lane
+        self.limited = meter.limited
         self._meter = meter
         self._now = now
 
+    def may(self, action: Action) -> bool:
+        return may(self.key.role, action)
+
     def enter(self, action: Action) -> None:
         """Count a request in, or raise."""
-        if not may(self.key.role, action):
+        if not self.may(action):
             raise NotAllowed(f"a key of the role {self.key.role} may not {action}")
         self._meter.enter(self._now())
 
@@ -121,6 +137,9 @@ class KeyCaller:
 
     def used(self, tokens: int) -> None:
         self._meter.used(tokens, self._now())
+
+    def allowances(self) -> Sequence[Allowance]:
+        return self._meter.allowances(self._now())
 
     def leave(self) -> None:
         self._meter.leave()
@@ -147,7 +166,7 @@ class KeyedAccess:
     async def start(self) -> None:
         """Read the keys of an open store, and again and again from now on. Raises when they cannot be read now."""
         await self.refresh()
-        self._duty = asyncio.create_task(self._keep_fresh(), name="headgate keys")
+        self._duty = asyncio.create_task(keep_fresh(self.refresh, self._clock, "keys"), name="headgate keys")
 
     async def aclose(self) -> None:
         if self._duty is not None:
@@ -200,17 +219,6 @@ class KeyedAccess:
             raise _invalid()
         self._by_credential[presented] = caller
         return caller
-
-    async def _keep_fresh(self) -> None:
-        while True:
-            await self._clock.sleep(REFRESH_S)
-            try:
-                await self.refresh()
-            except StoreUnavailable as error:
-                logger.debug("keys: %s", error)
-            except Exception:
-                # Were this to end, nobody would hear of a revoked key any more.
-                logger.exception("the keys could not be read; the ones known stay in force")
 
 
 def _refuse_web_pages(headers: Headers) -> None:

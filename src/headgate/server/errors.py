@@ -14,9 +14,12 @@ from headgate.core.errors import (
     HeadgateError,
     InvalidRequest,
     KeyInProgress,
+    RateLimited,
     RequestRejected,
 )
 from headgate.core.failures import FailureKind
+from headgate.core.metering import Allowance
+from headgate.server.allowance import allowance_headers
 
 Header = tuple[bytes, bytes]
 STATUS_BY_CODE: Final[Mapping[str, int]] = {
@@ -59,6 +62,7 @@ class Failed(msgspec.Struct, frozen=True):
     message: str
     param: str | None = None
     retry_after_s: float | None = None
+    allowances: tuple[Allowance, ...] = ()
 
     @property
     def body(self) -> bytes:
@@ -76,6 +80,7 @@ class Failed(msgspec.Struct, frozen=True):
             _JSON,
             (b"retry-after", b"%d" % math.ceil(retry_after_s)),
             (b"retry-after-ms", b"%d" % (retry_after_s * 1000)),
+            *allowance_headers(self.allowances),
         ]
 
 
@@ -90,7 +95,8 @@ def read_error(error: Exception, *, mismatch_status: int = 409) -> Failed:
         retry_after_s = 1.0
     param = error.param if isinstance(error, InvalidRequest) else None
     message = _BROKEN if is_crash(error) else str(error)
-    return Failed(status, error.code, message, param, retry_after_s)
+    allowances = error.allowances if isinstance(error, RateLimited) else ()
+    return Failed(status, error.code, message, param, retry_after_s, allowances)
 
 
 def going_away() -> Draining:
@@ -124,11 +130,7 @@ def _status(error: HeadgateError, mismatch_status: int) -> int:
         upstream = error.failure.status
         # Under its own status, but never as one that speaks of the caller's key or of us.
         return upstream if upstream in {400, 404, 409, 413, 415, 422} else 400
-    if (
-        isinstance(error, CallFailed)
-        and error.code == "upstream_unavailable"
-        and error.retry_after_s is not None
-    ):
+    if error.code == "upstream_unavailable" and getattr(error, "retry_after_s", None) is not None:
         return 503
     if error.code == "idempotency_key_mismatch":
         return mismatch_status

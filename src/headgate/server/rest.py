@@ -16,10 +16,12 @@ from headgate.core.access import Action
 from headgate.core.errors import HeadgateError, UnknownModel
 from headgate.core.ports.store import StoreHealth
 from headgate.gateway import Gateway
+from headgate.observe.recent import RecentRequests
 from headgate.server.access import Access
 from headgate.server.dead_letters import DeadLetterRoutes
 from headgate.server.jobs import JobRoutes
 from headgate.server.openapi import document
+from headgate.server.operating import Operating
 from headgate.server.replies import admit, json_reply, tell_error, tell_http_error, tell_nobody
 from headgate.server.webhooks import WebhookRoutes
 
@@ -34,6 +36,7 @@ class Rest:
         *,
         closing: asyncio.Event,
         metrics: Callable[[], bytes],
+        recent: RecentRequests,
         started_at: float,
         version: str,
     ) -> None:
@@ -41,6 +44,7 @@ class Rest:
         self._access = access
         self._closing = closing
         self._metrics = metrics
+        self._operating = Operating(gateway, access, recent)
         self._started_at = started_at
         self._document = msgspec.json.encode(document(version))
 
@@ -48,6 +52,7 @@ class Rest:
         mismatch_status = self._gateway.durable.idempotency.mismatch_status
         app = Starlette(
             routes=[
+                *self._operating.routes(),
                 Route("/v1/models", self._models),
                 Route("/v1/models/{name:path}", self._model),
                 Route("/queue/status", self._status),

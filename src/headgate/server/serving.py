@@ -10,6 +10,7 @@ from headgate.core.errors import InvalidRequest
 from headgate.core.ports.clock import Clock
 from headgate.core.wire import Endpoint, WireRequest
 from headgate.gateway import Gateway
+from headgate.observe.recent import RecentRequests
 from headgate.runner.submission import Submission
 from headgate.server.access import Access
 from headgate.server.app import HttpApp
@@ -36,6 +37,8 @@ class Serving:
         version: str,
     ) -> None:
         self._gateway = gateway
+        recent = RecentRequests(clock.utc)
+        gateway.listen(recent)
         self._closing = asyncio.Event()
         inference = Inference(
             gateway.wire,
@@ -51,6 +54,7 @@ class Serving:
             access,
             closing=self._closing,
             metrics=metrics,
+            recent=recent,
             started_at=clock.utc().timestamp(),
             version=version,
         )

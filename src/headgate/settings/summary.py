@@ -111,7 +111,7 @@ def _timeout_words(timeouts: Timeouts) -> str:
 def _upstream_words(upstream: UpstreamSettings) -> Iterator[str]:
     gate = upstream.gate
     name = upstream.provider if upstream.model is None else f"{upstream.provider}/{upstream.model}"
-    yield f"{name}: {gate.slots} slots"
+    yield f"{name}: {'1 slot' if gate.slots == 1 else f'{gate.slots} slots'}"
     yield f"{gate.reserved_slots} reserved"
     yield f"depth {gate.depth or 'unlimited'}"
     yield from _pacing_words(gate.pacing)

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from headgate.blocking import BlockingGateway
 from headgate.core.budget import CAPACITY, RetryBudget
-from headgate.core.errors import SettingsError
 from headgate.core.health import Health
 from headgate.core.ports.clock import Chance, Clock
 from headgate.core.ports.store import Store
@@ -35,13 +34,11 @@ from headgate.runner.durable import Durable
 from headgate.runner.tasks import Task, TaskTable
 from headgate.settings import ModelSettings, Settings, UpstreamSettings, load
 from headgate.settings.summary import summary
-from headgate.stores.sqlite import SqliteStore
 from headgate.wiring.providers import PROVIDERS, ProviderKind, Surroundings, Transports
+from headgate.wiring.stores import build_store
 
 logger = logging.getLogger("headgate")
 SIMULATED: Final = "simulated"
-SQLITE: Final = "sqlite"
-DATABASE_FILE: Final = "headgate.db"
 __all__ = ["PROVIDERS", "ProviderKind", "Surroundings", "build", "open", "open_blocking", "read_settings"]
 
 SettingsSource = Settings | Mapping[str, Any] | str | Path | None
@@ -157,7 +154,11 @@ class _Builder:
     def durable(
         self, calls: JobCalls, store: Store | None, tasks: Iterable[Task[Any, Any]]
     ) -> tuple[Durable, Webhooks]:
-        settings, store, table = self.settings, store or self._store(), self._tasks(tasks)
+        settings, store, table = (
+            self.settings,
+            store or build_store(self.settings, clock=self.clock, new_id=self.new_id),
+            self._tasks(tasks),
+        )
         webhooks = Webhooks(
             settings.webhooks,
             store,
@@ -184,13 +185,6 @@ class _Builder:
             check_webhook=webhooks.check_url,
         )
         return durable, webhooks
-
-    def _store(self) -> Store:
-        database = self.settings.database
-        if database == SQLITE:
-            path = self.settings.data_dir / DATABASE_FILE
-            return SqliteStore(path, clock=self.clock, new_id=self.new_id)
-        return _postgres(database, self.clock, self.new_id)
 
     def _tasks(self, handed_in: Iterable[Task[Any, Any]]) -> TaskTable:
         table = TaskTable((*BUILT_IN, *handed_in))
@@ -265,16 +259,6 @@ class _Reloading:
         builder = replace(self._builder, settings=settings)
         self._routes.renew(builder.routes(), unchanged)
         self._builder = builder
-
-
-def _postgres(url: str, clock: Clock, new_id: Callable[[], str]) -> Store:
-    try:
-        from headgate.stores.postgres import PostgresStore  # noqa: PLC0415 - an extra: not everybody has it
-    except ImportError as error:
-        raise SettingsError(
-            "database: PostgreSQL needs the extra: pip install 'headgate[postgres]'"
-        ) from error
-    return PostgresStore(url, clock=clock, new_id=new_id)
 
 
 def _built_in(models: Mapping[str, ModelSettings]) -> bool:

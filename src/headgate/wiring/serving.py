@@ -42,6 +42,7 @@ async def serve(settings: Settings, *, work: bool = True) -> AsyncIterator[Serve
     clock, prices = SystemClock(), Prices()
     async with open_gateway(settings, clock=clock, prices=prices) as gateway:
         await gateway.durable.start()
+        await gateway.models.watch()
         access = KeyedAccess(gateway.durable.store, clock)
         await access.start()
         metrics = _metrics(gateway)
@@ -85,6 +86,7 @@ def _metrics(gateway: Gateway) -> Metrics:
     metrics = Metrics(
         models=gateway.routes.names,
         status=gateway.status,
+        paused=lambda: gateway.routes.pauses,
         count_jobs=lambda: gateway.jobs.count(tenant=None),
     )
     gateway.listen(metrics)

@@ -185,10 +185,11 @@ class BedrockStub:
         start, *lines = head.rstrip().split("\r\n")
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         body = await reader.readexactly(int(headers.get("content-length", "0")))
-        target = start.split(" ")[1]
-        self.seen.append(Seen(target, headers, json.loads(body)))
+        method, target, _ = start.split(" ")
+        told = json.loads(body) if body else None
+        self.seen.append(Seen(target, headers, told))
         self.asked.set()
-        refused = self._check_signature(target, headers, body) or self._check_body(target, json.loads(body))
+        refused = self._check_signature(method, target, headers, body) or self._check_body(target, told)
         return await self._answer(refused or self._next(), reader, writer)
 
     async def _answer(self, reply: Reply, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
@@ -203,12 +204,14 @@ class BedrockStub:
     def _next(self) -> Reply:
         return self._script.pop(0) if len(self._script) > 1 else self._script[0]
 
-    def _check_signature(self, target: str, headers: Mapping[str, str], body: bytes) -> Reply | None:
+    def _check_signature(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes
+    ) -> Reply | None:
         scheme, *fields = headers["authorization"].replace(", ", " ").split(" ")
         given = dict(part.split("=", 1) for part in fields)
         signed = given["SignedHeaders"].split(";")
         request = AWSRequest(
-            "POST", f"http://{headers['host']}{target}", {n: headers[n] for n in signed}, body
+            method, f"http://{headers['host']}{target}", {n: headers[n] for n in signed}, body
         )
         request.context["timestamp"] = headers["x-amz-date"]
         signer = SigV4Auth(Credentials(KEY_ID, self._secret), "bedrock", REGION)

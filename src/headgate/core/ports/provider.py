@@ -19,6 +19,17 @@ class ItemAnswer(msgspec.Struct, frozen=True):
     outcome: Answer | Failure
 
 
+class Sighting(msgspec.Struct, frozen=True, kw_only=True):
+    """What a provider said when it was asked without being paid: it is there, and it let us in."""
+
+    has_model: bool | None
+    """None: it does not say which models it has."""
+    models: tuple[str, ...] = ()
+    """Those it named."""
+    remark: str = ""
+    """Why it does not say, or how a missing model gets there."""
+
+
 class Provider(Protocol):
     """One attempt per call: no retries, no waiting in line, no swallowed errors inside.
 
@@ -55,6 +66,15 @@ class WireProvider(Provider, Protocol):
 
         Ends when the upstream's answer ends; whether `[DONE]` was among it is the reader's to see.
         """
+        ...
+
+
+@runtime_checkable
+class Probing(Protocol):
+    """A provider that can be asked whether it would answer, at no cost."""
+
+    async def probe(self) -> Sighting:
+        """Raises `ProviderFailure` when it is not there or does not let us in. The caller bounds the time."""
         ...
 
 

@@ -1,11 +1,13 @@
 """Anthropic behind the provider seam: one call, one `POST /v1/messages`. Translation is next door."""
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Final
+from typing import Any, Final
+from urllib.parse import quote
 
 from headgate.core.embeddings import EmbeddingRequest, Embeddings
+from headgate.core.errors import ProviderFailure
 from headgate.core.messages import Answer, Chunk, Request
-from headgate.core.ports.provider import ItemAnswer, no_embeddings
+from headgate.core.ports.provider import ItemAnswer, Sighting, no_embeddings
 from headgate.core.timeouts import Timeouts
 from headgate.providers.addresses import endpoint_of, with_headers
 from headgate.providers.anthropic.answers import Whole, to_answer
@@ -32,18 +34,8 @@ class AnthropicProvider:
         self._options = options
         self._whole_limits = whole_limits(timeouts)
         self._stream_limits = stream_limits(timeouts)
-        own = {"content-type": "application/json", "anthropic-version": VERSION}
-        if options.api_key is not None:
-            own["x-api-key"] = options.api_key
-        endpoint = endpoint_of(
-            options.base_url.rstrip("/").removesuffix("/v1"),
-            "/v1/messages",
-            headers=with_headers(own, options.headers),
-            query=options.query,
-        )
-        self._exchange = Exchange(
-            transport, endpoint, read_error=read_error, hint=hint_for(model), secrets=options.secrets
-        )
+        self._transport = transport
+        self._exchange = self._exchange_at("/v1/messages")
 
     async def complete(self, request: Request) -> Answer:
         body = to_body(request, model=self.model, max_tokens=self._options.max_tokens, stream=False)
@@ -72,8 +64,34 @@ class AnthropicProvider:
     async def embed(self, request: EmbeddingRequest) -> Embeddings:  # noqa: ARG002 - the seam's signature
         raise no_embeddings()
 
+    async def probe(self) -> Sighting:
+        """Ask for the model by its name, which may be an alias that no list shows."""
+        asking = self._exchange_at(f"/v1/models/{quote(self.model, safe='')}", method="GET")
+        try:
+            await asking.get(self._whole_limits, dict[str, Any])
+        except ProviderFailure as error:
+            if error.failure.status == 404 and error.failure.code is not None:
+                return Sighting(has_model=False)
+            raise
+        return Sighting(has_model=True)
+
     async def aclose(self) -> None:
         """Nothing to close."""
+
+    def _exchange_at(self, path: str, method: str = "POST") -> Exchange:
+        options = self._options
+        own = {"content-type": "application/json", "anthropic-version": VERSION}
+        if options.api_key is not None:
+            own["x-api-key"] = options.api_key
+        headers = with_headers(own, options.headers)
+        base_url = options.base_url.rstrip("/").removesuffix("/v1")
+        return Exchange(
+            self._transport,
+            endpoint_of(base_url, path, headers=headers, query=options.query, method=method),
+            read_error=read_error,
+            hint=hint_for(self.model),
+            secrets=options.secrets,
+        )
 
     def _event(self, data: bytes) -> Event:
         event = self._exchange.decode(data, Event)

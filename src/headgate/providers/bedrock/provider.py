@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Final
 from headgate.core.embeddings import EmbeddingRequest, Embeddings, Vector
 from headgate.core.errors import ProviderFailure
 from headgate.core.messages import Answer, Chunk, Request, Usage
-from headgate.core.ports.provider import ItemAnswer, no_embeddings
+from headgate.core.ports.provider import ItemAnswer, Sighting, no_embeddings
 from headgate.core.timeouts import Timeouts
 from headgate.providers.bedrock.answers import read_answer
 from headgate.providers.bedrock.embeddings import embedding_body, embedding_format, read_embeddings
 from headgate.providers.bedrock.errors import STALE_KEY_CODES, bad_envelope, error_answer
 from headgate.providers.bedrock.keyring import KeyRing
 from headgate.providers.bedrock.options import BedrockOptions
+from headgate.providers.bedrock.probing import NO_LIST, listing, sighting
 from headgate.providers.bedrock.requests import encoded, to_body
 from headgate.providers.bedrock.streams import EventReader
 from headgate.providers.exchange import error_body, rest_of, stream_limits, whole_limits
@@ -99,6 +100,18 @@ class BedrockProvider:
         known = [count for count in tokens if count is not None]
         usage = Usage(sum(known), 0) if len(known) == len(tokens) else None
         return Embeddings(vectors=vectors, usage=usage)
+
+    async def probe(self) -> Sighting:
+        """Find the credentials, and ask for the list of models, which is free."""
+        endpoint = listing(self._options)
+        try:
+            body, _ = await self._whole_answer(endpoint, b"")
+        except ProviderFailure as error:
+            remark = NO_LIST.get(error.failure.code or "")
+            if remark is None:
+                raise
+            return Sighting(has_model=None, remark=remark)
+        return sighting(body, self.model, str(endpoint.origin))
 
     async def aclose(self) -> None:
         """The transport is its owner's to close."""

@@ -41,6 +41,18 @@ class Line(msgspec.Struct, frozen=True):
     eval_count: int | None = None
 
 
+class Tag(msgspec.Struct, frozen=True):
+    """A model that was pulled."""
+
+    name: str
+
+
+class Tags(msgspec.Struct, frozen=True):
+    """`/api/tags`."""
+
+    models: Sequence[Tag] = ()
+
+
 class Vectors(msgspec.Struct, frozen=True):
     embeddings: list[list[float]]
     prompt_eval_count: int | None = None

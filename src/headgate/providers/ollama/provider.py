@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from headgate.core.embeddings import EmbeddingRequest, Embeddings
 from headgate.core.messages import Answer, Chunk, Request
-from headgate.core.ports.provider import ItemAnswer
+from headgate.core.ports.provider import ItemAnswer, Sighting
 from headgate.core.timeouts import Timeouts
 from headgate.providers.addresses import endpoint_of, with_headers
 from headgate.providers.exchange import Exchange, rest_of, stream_limits, whole_limits
-from headgate.providers.ollama.answers import Line, LineReader, Vectors, to_answer, to_embeddings
+from headgate.providers.ollama.answers import Line, LineReader, Tags, Vectors, to_answer, to_embeddings
 from headgate.providers.ollama.errors import hint_for, read_error
 from headgate.providers.ollama.options import OllamaOptions
 from headgate.providers.ollama.requests import to_chat_body, to_embed_body
@@ -33,6 +33,7 @@ class OllamaProvider:
     ) -> None:
         self.model = model
         self._options = options
+        self._transport = transport
         self._stream_limits = stream_limits(timeouts)
         self._whole_limits = whole_limits(timeouts)
         # Nothing bounds the first line of a whole answer: loading a model takes minutes, and the deadline holds.
@@ -60,6 +61,13 @@ class OllamaProvider:
                 f"{len(vectors.embeddings)} vectors for {len(request.input)} texts"
             )
         return to_embeddings(vectors)
+
+    async def probe(self) -> Sighting:
+        """The models that were pulled. `gemma3` means `gemma3:latest`."""
+        tags = await self._exchange(self._transport, "/api/tags", method="GET").get(self._whole_limits, Tags)
+        pulled = tuple(tag.name for tag in tags.models)
+        wanted = self.model if ":" in self.model else f"{self.model}:latest"
+        return Sighting(has_model=wanted in pulled, models=pulled, remark=f"ollama pull {self.model}")
 
     async def aclose(self) -> None:
         """Nothing to close."""
@@ -89,13 +97,13 @@ class OllamaProvider:
             raise self._chat.error_inside(data) or self._chat.bad_envelope("an error without words")
         return line
 
-    def _exchange(self, transport: Transport, path: str) -> Exchange:
+    def _exchange(self, transport: Transport, path: str, method: str = "POST") -> Exchange:
         options = self._options
         headers = with_headers({"content-type": "application/json"}, options.headers)
         base_url = options.base_url.rstrip("/").removesuffix("/v1").removesuffix("/api")
         return Exchange(
             transport,
-            endpoint_of(base_url, path, headers=headers, query={}),
+            endpoint_of(base_url, path, headers=headers, query={}, method=method),
             read_error=read_error,
             hint=hint_for(self.model),
             secrets=options.headers.values(),

@@ -45,6 +45,15 @@ class _List(msgspec.Struct):
     usage: msgspec.Raw = _NULL
 
 
+class _Named(msgspec.Struct):
+    id: str
+
+
+class _Models(msgspec.Struct):
+    data: list[_Named]
+
+
+_read_models = msgspec.json.Decoder(_Models).decode
 _read_completion = msgspec.json.Decoder(_Completion).decode
 _read_list = msgspec.json.Decoder(_List).decode
 
@@ -65,6 +74,14 @@ def read_answer(body: bytes, errors: ErrorReader) -> Answer:
         finish_reason=choice.finish_reason,
         usage=read_usage(completion.usage),
     )
+
+
+def read_models(body: bytes, errors: ErrorReader) -> tuple[str, ...]:
+    """The names in a list of models."""
+    try:
+        return tuple(model.id for model in _read_models(body).data)
+    except UNREADABLE as error:
+        raise errors.no_answer(body, f"its body is no list of models: {error}") from None
 
 
 def text_of(content: Content) -> str | None:

@@ -60,11 +60,13 @@ class OpenAIOptions:
             self._check_together(review)
         review.refuse()
 
-    def target(self, endpoint: Endpoint) -> Target:
+    def target(self, path: str, method: str = "POST") -> Target:
         """The prepared request for one of the endpoints, the key in it."""
         own = {**_OWN_HEADERS, **self._key_header()}
         headers = addresses.with_headers(own, self.headers)
-        return addresses.endpoint_of(self.base_url, f"/{endpoint}", headers=headers, query=self.query)
+        return addresses.endpoint_of(
+            self.base_url, f"/{path}", headers=headers, query=self.query, method=method
+        )
 
     def secrets(self) -> tuple[str, ...]:
         """What must not stand in a message, the longest first."""

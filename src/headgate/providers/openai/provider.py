@@ -10,11 +10,11 @@ from headgate.core.embeddings import EmbeddingRequest, Embeddings
 from headgate.core.errors import ProviderFailure
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.messages import Answer, Chunk, Request
-from headgate.core.ports.provider import ItemAnswer
+from headgate.core.ports.provider import ItemAnswer, Sighting
 from headgate.core.timeouts import Timeouts
 from headgate.core.wire import Endpoint, WireAnswer, WireRequest
 from headgate.providers.exchange import error_body, stream_limits, whole_limits
-from headgate.providers.openai.answers import read_answer, read_embeddings
+from headgate.providers.openai.answers import read_answer, read_embeddings, read_models
 from headgate.providers.openai.envelopes import read_envelope
 from headgate.providers.openai.errors import ErrorReader
 from headgate.providers.openai.options import OpenAIOptions
@@ -26,6 +26,7 @@ FAREWELL_S: Final = 0.5
 """How long a stream may take to end after `[DONE]`, so that its connection can be used again."""
 FAREWELL_BYTES: Final = 64 * 1024
 _EVENT_STREAM: Final = b"text/event-stream"
+_NO_LIST: Final = frozenset({404, 405, 501})
 
 
 class OpenAIProvider:
@@ -39,6 +40,7 @@ class OpenAIProvider:
         self.model = model
         self._transport = transport
         self._targets = {endpoint: options.target(endpoint) for endpoint in Endpoint}
+        self._listing = options.target("models", method="GET")
         self._whole = whole_limits(timeouts)
         self._streamed = stream_limits(timeouts)
         self._secrets = tuple(secret.encode() for secret in options.secrets())
@@ -91,6 +93,16 @@ class OpenAIProvider:
     async def embed(self, request: EmbeddingRequest) -> Embeddings:
         body = await self._ask(Endpoint.EMBEDDINGS, embeddings_body(self.model, request))
         return read_embeddings(body, request, self._errors)
+
+    async def probe(self) -> Sighting:
+        """The models that the server lists, where it does: not all that speak the format have such a list."""
+        with await self._transport.send(self._listing, limits=self._whole) as response:
+            if response.status in _NO_LIST:
+                return Sighting(has_model=None, remark="it lists no models")
+            if not 200 <= response.status < 300:
+                raise await self._refusal(response)
+            models = read_models(await response.read(), self._errors)
+        return Sighting(has_model=self.model in models, models=models)
 
     async def aclose(self) -> None:
         """Nothing to close: the transport belongs to whoever made it."""

@@ -21,6 +21,11 @@ _OPENINGS: Final[Mapping[Endpoint, bytes]] = {
     Endpoint.COMPLETIONS: b'["',
     Endpoint.EMBEDDINGS: b'["',
 }
+_KINDS: Final[Mapping[Endpoint, str]] = {
+    Endpoint.CHAT: "a list with at least one message",
+    Endpoint.COMPLETIONS: "a text, or a list with one, and not empty",
+    Endpoint.EMBEDDINGS: "a text or a list of texts, and not empty",
+}
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _text = msgspec.json.Decoder(str)
 _FLAGS: Final = {b"true": True, b"false": False, b"null": False}
@@ -99,7 +104,7 @@ def _check_asked(fields: Mapping[str, msgspec.Raw], endpoint: Endpoint) -> None:
         raise InvalidRequest(f"the body must have {name}", param=name)
     view = memoryview(raw)
     if view[0] not in _OPENINGS[endpoint] or bytes(view[:2]) in {b"[]", b'""'}:
-        raise InvalidRequest(f"{name} must not be empty, nor of another kind", param=name)
+        raise InvalidRequest(f"{name} must be {_KINDS[endpoint]}", param=name)
 
 
 def _tier(fields: dict[str, msgspec.Raw]) -> Lane | None:

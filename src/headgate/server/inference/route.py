@@ -10,6 +10,7 @@ from headgate.core.messages import Lane
 from headgate.core.wire import Endpoint, WireReply, WireRequest
 from headgate.dispatch.relaying import LARGE_BYTES, Relaying, Stream
 from headgate.server.access import Access, Caller
+from headgate.server.allowance import allowance_headers
 from headgate.server.errors import Header, crash_story, going_away, is_crash, read_error
 from headgate.server.http import Exchange
 from headgate.server.http.answer import header_lines, header_value
@@ -78,7 +79,7 @@ class Inference:
             return
         except Exception as error:  # noqa: BLE001 - the HTTP edge: everything becomes an answer
             exchange.on_disconnect(None)
-            await self._fail(error, request_id, exchange, started_at)
+            await self._fail(error, request_id, exchange, started_at, caller)
             # A frame it went through holds it: uncut, the whole request would wait for the garbage collector.
             error.__traceback__ = None
         finally:
@@ -101,7 +102,10 @@ class Inference:
         if head.respond_async:
             submitted = await self._submit(request, head, body)
             exchange.on_disconnect(None)
-            await exchange.answer(202, _job_story(submitted, request_id), submitted.record)
+            lines = _job_story(submitted, request_id)
+            if caller.limited:
+                lines += header_lines(allowance_headers(caller.allowances()))
+            await exchange.answer(202, lines, submitted.record)
         elif request.stream:
             await self._deliver(await self._stream(request, head, body), caller, exchange, started_at)
         else:
@@ -112,10 +116,16 @@ class Inference:
             exchange.on_disconnect(None)
             if not reply.replayed:
                 caller.used(reply.usage.total_tokens)
-            await exchange.answer(200, self._story(reply, request_id, started_at), reply.body)
+            lines = self._story(reply, request_id, started_at)
+            if caller.limited:
+                lines += header_lines(allowance_headers(caller.allowances()))
+            await exchange.answer(200, lines, reply.body)
 
     async def _deliver(self, stream: Stream, caller: Caller, exchange: Exchange, started_at: float) -> None:
-        delivery = Delivery(exchange, lambda: self._stream_story(stream, started_at))
+        delivery = Delivery(
+            exchange,
+            lambda: [*self._stream_story(stream, started_at), *allowance_headers(caller.allowances())],
+        )
         try:
             await delivery.run(stream)
         finally:
@@ -179,11 +189,20 @@ class Inference:
             headers.append(_REPLAYED)
         return headers
 
-    async def _fail(self, error: Exception, request_id: str, exchange: Exchange, started_at: float) -> None:
+    async def _fail(
+        self,
+        error: Exception,
+        request_id: str,
+        exchange: Exchange,
+        started_at: float,
+        caller: Caller | None,
+    ) -> None:
         failed = read_error(error, mismatch_status=self._mismatch_status)
         if is_crash(error):
             logger.error("request %s broke\n%s", request_id, crash_story(error))
         headers = [*failed.headers(), _named(request_id), *_failed_story(error, self._now() - started_at)]
+        if caller is not None and caller.limited:
+            headers += allowance_headers(caller.allowances())
         await exchange.answer(failed.status, header_lines(headers), failed.body)
 
 

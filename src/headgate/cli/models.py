@@ -1,0 +1,146 @@
+"""`headgate models`: list, pause, resume."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Final
+
+import msgspec
+import typer
+from rich.text import Text
+
+from headgate.cli.asking import NobodyThere, UrlOption, ask, gateway_url
+from headgate.cli.options import ConfigOption, JsonOption
+from headgate.cli.running import run, settings_to_look, user_name
+from headgate.cli.screen import note, show, show_json, stdout
+from headgate.cli.tables import Column, Row, lay_out
+from headgate.cli.words import one_line, when
+from headgate.core.health import Condition
+from headgate.core.operator_pause import OperatorPause
+from headgate.dispatch.models import ModelStatus
+from headgate.dispatch.status import UpstreamStatus
+
+app = typer.Typer(help="Models: see how they stand, pause them, let them go on.", no_args_is_help=True)
+NameArgument = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="A model, or a family: summary, ollama/*.", show_default=False),
+]
+_COLUMNS: Final = (
+    Column("model", flexible=True),
+    Column("upstream", flexible=True),
+    Column("state"),
+    Column("slots", right=True),
+    Column("waiting", right=True),
+)
+_STYLES: Final = {"open": "green", "paused": "yellow", "throttled": "yellow", "closed": "yellow"}
+
+
+@app.command("list")
+def list_models(as_json: JsonOption = False, url: UrlOption = None, config: ConfigOption = None) -> None:
+    """List the models: each upstream's state, busy and all slots, and how many wait.
+
+    Pauses come from the database, the rest from the gateway that serves, if one does.
+    """
+    models: Sequence[ModelStatus] = run(settings_to_look(config), lambda gateway: gateway.models.list())
+    where = gateway_url(url, config)
+    gates = _live(where)
+    if gates is not None:
+        models = list(_joined(models, gates))
+    if as_json:
+        show_json({"object": "list", "data": models, "live": gates is not None})
+        return
+    rows = [row for model in models for row in _rows(model, live=gates is not None)]
+    show(*lay_out(_COLUMNS, rows, width=stdout().width, note="why"))
+    if gates is None:
+        note(Text(f"Nothing answers at {where}: only pauses are known, and not how busy it is.", "dim"))
+
+
+@app.command("pause")
+def pause(name: NameArgument, url: UrlOption = None, config: ConfigOption = None) -> None:
+    """Pause a model: its calls are refused, its jobs wait, until it is resumed. What is being served ends."""
+    if url is not None:
+        told = msgspec.convert(ask(url.rstrip("/"), "/v1/models/pause", {"model": name}), OperatorPause)
+    else:
+        told = run(settings_to_look(config), lambda gateway: gateway.models.pause(name, by=user_name()))
+    words = when(told.since, datetime.now(UTC))
+    show(f"{one_line(told.model)} is paused by {one_line(told.by)} since {words}; every gateway obeys in 2 s")
+
+
+@app.command("resume")
+def resume(name: NameArgument, url: UrlOption = None, config: ConfigOption = None) -> None:
+    """Let a paused model go on."""
+    if url is not None:
+        ask(url.rstrip("/"), "/v1/models/resume", {"model": name})
+    elif not run(settings_to_look(config), lambda gateway: gateway.models.resume(name)):
+        show(f"{one_line(name)} was not paused")
+        return
+    show(f"{one_line(name)} goes on; every gateway obeys in 2 s")
+
+
+def _live(url: str) -> Mapping[str, list[UpstreamStatus]] | None:
+    """The gates of the gateway that serves there, by model; None where none does."""
+    try:
+        status = ask(url, "/queue/status")
+    except NobodyThere:
+        return None
+    gates: dict[str, list[UpstreamStatus]] = {}
+    for gate in msgspec.convert(status["upstreams"], list[UpstreamStatus]):
+        gates.setdefault(gate.model, []).append(gate)
+    return gates
+
+
+def _joined(
+    models: Sequence[ModelStatus], gates: Mapping[str, list[UpstreamStatus]]
+) -> Iterator[ModelStatus]:
+    for model in models:
+        yield msgspec.structs.replace(model, upstreams=tuple(gates.get(model.model, ())))
+    known = {model.model for model in models}
+    for name, theirs in gates.items():
+        if name not in known:
+            yield ModelStatus(model=name, paused=None, upstreams=tuple(theirs))
+
+
+def _rows(model: ModelStatus, *, live: bool) -> Iterator[Row]:
+    paused = _paused(model)
+    if not model.upstreams:
+        yield _row(model.model, "-", paused or ("open", ""), "-", "-")
+    for number, gate in enumerate(model.upstreams):
+        busy = gate.total_slots - gate.available_slots
+        yield _row(
+            "" if number else model.model,
+            gate.upstream,
+            paused or _state(gate),
+            f"{busy}/{gate.total_slots}" if live else str(gate.total_slots),
+            str(gate.rt_queue + gate.be_queue) if live else "-",
+        )
+        paused = paused and ("paused", "")
+
+
+def _row(model: str, upstream: str, state: tuple[str, str], slots: str, waiting: str) -> Row:
+    word, why = state
+    cells = (
+        Text(one_line(model)),
+        Text(one_line(upstream)),
+        Text(word, _STYLES.get(word, "red")),
+        Text(slots),
+        Text(waiting),
+    )
+    return Row(cells, Text(one_line(why), "dim") if why else None)
+
+
+def _paused(model: ModelStatus) -> tuple[str, str] | None:
+    if model.paused is None:
+        return None
+    return "paused", f"by {model.paused.by} since {when(model.paused.since, datetime.now(UTC))}"
+
+
+def _state(gate: UpstreamStatus) -> tuple[str, str]:
+    """A word, and where it needs one its reason."""
+    if gate.condition is Condition.HELD:
+        return "held", "misconfigured: check its key, model name and permissions"
+    if gate.condition is Condition.OPEN:
+        return "breaker open", "it keeps failing and is left alone for a while"
+    if gate.pause_s > 0:
+        return "throttled", f"its provider asked to wait; {gate.pause_s:.0f} s left"
+    if not gate.accepting:
+        return "closed", "full, or going away"
+    return "open", ""

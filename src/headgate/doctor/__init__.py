@@ -1,0 +1,1 @@
+"""What `headgate doctor` looks at. Decisions are values: what was seen goes in, a finding comes out."""

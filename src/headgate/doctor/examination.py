@@ -1,0 +1,139 @@
+"""All checks of one installation, side by side; none takes longer than its own few seconds."""
+
+import asyncio
+import os
+import resource
+from collections.abc import Awaitable, Mapping
+from pathlib import Path
+from typing import Final
+
+import headgate
+from headgate.core.ports.provider import Provider
+from headgate.core.problems import InvalidSettings
+from headgate.dispatch.clock import SystemClock
+from headgate.dispatch.ids import random_id
+from headgate.doctor.finding import Finding, fail, ok, warn
+from headgate.doctor.folder import judge_folder, look_at_folder
+from headgate.doctor.machine import UNLIMITED, judge_clock, judge_files, judge_proxies, newest_change
+from headgate.doctor.ports import taken, who_listens
+from headgate.doctor.store import judge_keys, open_store
+from headgate.doctor.upstreams import Asked, ask_upstream, only_simulated, upstreams_of
+from headgate.runner.node import pids_at_work
+from headgate.settings import Settings
+from headgate.transport import Endpoint, Limits, Transport, TransportError
+from headgate.wiring.providers import PROVIDERS, Surroundings, Transports
+from headgate.wiring.stores import build_store, database_file, schema_number
+
+_GREETING: Final = Limits(connect_s=2.0, total_s=3.0)
+
+
+async def examine(settings: Settings, source: str, environment: Mapping[str, str]) -> list[Finding]:
+    """Everything there is to find, in the order of the report."""
+    checks: list[Awaitable[list[Finding]]] = [
+        _places(settings, source),
+        _database(settings),
+        _front(settings),
+        _machine(settings, environment),
+        _upstreams(settings),
+    ]
+    return [finding for findings in await asyncio.gather(*checks) for finding in findings]
+
+
+async def _places(settings: Settings, source: str) -> list[Finding]:
+    folder = await asyncio.to_thread(look_at_folder, settings.data_dir)
+    return [
+        ok("settings", f"{source}: models {', '.join(settings.models)}"),
+        judge_folder(folder, sqlite=database_file(settings) is not None),
+        _neighbours(settings.data_dir),
+    ]
+
+
+def _neighbours(data_dir: Path) -> Finding:
+    pids = [pid for pid in pids_at_work(data_dir / "nodes") if pid != os.getpid()]
+    if not pids:
+        return ok("processes", "no other works on this data folder")
+    found = f"pid {', '.join(map(str, pids))} at work on this data folder"
+    if len(pids) == 1:
+        return ok("processes", found)
+    return warn("processes", found, "each has its own gates: upstreams get the calls of all together")
+
+
+async def _database(settings: Settings) -> list[Finding]:
+    host = settings.address.host
+    file = database_file(settings)
+    if file is not None and not file.exists():
+        return [ok("database", "none yet: the first start makes it"), judge_keys((), host)]
+    clock = SystemClock()
+    try:
+        store = build_store(settings, clock=clock, new_id=random_id)
+    except headgate.HeadgateError as error:
+        return [fail("database", str(error), "see the message"), judge_keys(None, host)]
+    opened = await open_store(store, clock, schema=schema_number(settings))
+    return [opened.finding, judge_keys(opened.keys, host)]
+
+
+async def _front(settings: Settings) -> list[Finding]:
+    address = settings.address
+    if (trouble := taken(address.host, address.port)) is None:
+        return [ok("port", f"{settings.listen} is free")]
+    who = await asyncio.to_thread(who_listens, address.port)
+    by = f" by {who}" if who else ""
+    if await _is_gateway(f"http://{settings.listen}"):
+        return [ok("port", f"{settings.listen} is served{by}: a gateway answers there")]
+    return [
+        fail("port", f"{settings.listen}: {trouble}{by}", "stop that process, or set another `listen`"),
+    ]
+
+
+async def _is_gateway(url: str) -> bool:
+    transport = Transport()
+    try:
+        with await transport.send(Endpoint(f"{url}/health/live", method="GET"), limits=_GREETING) as response:
+            return response.status == 200 and b'"status"' in await response.read(1000)
+    except TransportError:
+        return False
+    finally:
+        await transport.aclose()
+
+
+async def _machine(settings: Settings, environment: Mapping[str, str]) -> list[Finding]:
+    clock = SystemClock()
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = UNLIMITED if hard == resource.RLIM_INFINITY else hard
+    ours = list(filter(None, (Path(headgate.__file__), database_file(settings))))
+    return [
+        judge_clock(clock.utc(), newest_change(ours)),
+        judge_files(limit, settings.limits.connections),
+        judge_proxies(environment),
+    ]
+
+
+async def _upstreams(settings: Settings) -> list[Finding]:
+    transports = Transports()
+    try:
+        asking = [
+            _ask(settings, model, index, asked, transports)
+            for model, index, asked in upstreams_of(settings.models)
+        ]
+        return await asyncio.gather(*asking) or [only_simulated()]
+    finally:
+        await transports.aclose()
+
+
+async def _ask(settings: Settings, model: str, index: int, asked: Asked, transports: Transports) -> Finding:
+    chosen = settings.models[model]
+    upstream = chosen.upstreams[index]
+    surroundings = Surroundings(
+        clock=SystemClock(), chance=lambda: 0.5, timeouts=chosen.timeouts, transports=transports
+    )
+    try:
+        # In a family any name will do: it is not looked for.
+        provider: Provider = PROVIDERS[upstream.provider].build(
+            upstream.model or "simulated", upstream.options, surroundings
+        )
+    except (InvalidSettings, headgate.HeadgateError) as error:
+        return fail(asked.check, str(error), "correct the settings")
+    try:
+        return await ask_upstream(asked, provider)
+    finally:
+        await provider.aclose()

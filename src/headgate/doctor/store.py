@@ -1,0 +1,79 @@
+"""The database: does it open, how far is its clock from ours, who has keys."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from headgate.core.access import AccessKey, AccessState, is_loopback
+from headgate.core.errors import HeadgateError
+from headgate.core.ports.clock import Clock
+from headgate.core.ports.store import Store
+from headgate.doctor.finding import Finding, fail, ok, warn
+from headgate.wiring.stores import clock_ahead_s
+
+CHECK: Final = "database"
+OPEN_S: Final = 5.0
+MUCH_SKEW_S: Final = 5.0
+
+
+class Opened:
+    """What an open store told. Without one, nothing is known of its keys."""
+
+    def __init__(self, finding: Finding, keys: Sequence[AccessKey] | None = None) -> None:
+        self.finding = finding
+        self.keys = keys
+
+
+async def open_store(store: Store, clock: Clock, *, schema: int) -> Opened:
+    """Opening brings an older schema up to date, as every command does."""
+    try:
+        async with asyncio.timeout(OPEN_S):
+            await store.open()
+    except (HeadgateError, TimeoutError, OSError) as error:
+        words = str(error) or f"{store.name}: no answer within {OPEN_S:g} s"
+        return Opened(
+            fail(CHECK, words, "is it running, and are its address, password and rights as they should be?")
+        )
+    try:
+        async with asyncio.timeout(OPEN_S):
+            keys = [kept.key for kept in await store.access_keys()]
+    except (HeadgateError, TimeoutError) as error:
+        return Opened(fail(CHECK, str(error) or f"{store.name}: no answer", "look at its log"))
+    finally:
+        await store.aclose()
+    ahead_s = clock_ahead_s(store)
+    return Opened(judge_store(store.name, schema, ahead_s), [key for key in keys if _lives(key, clock)])
+
+
+def judge_store(name: str, schema: int, ahead_s: float | None) -> Finding:
+    found = f"{name}, schema {schema}"
+    if ahead_s is None:
+        return ok(CHECK, found)
+    found += f", its clock {_apart(ahead_s)}"
+    if abs(ahead_s) <= MUCH_SKEW_S:
+        return ok(CHECK, found)
+    return warn(CHECK, found, "let NTP keep both clocks: times in logs and in the database differ")
+
+
+def judge_keys(keys: Sequence[AccessKey] | None, host: str) -> Finding:
+    if keys is None:
+        return warn("keys", "not known: the database does not open", "see database")
+    if keys:
+        return ok("keys", f"{len(keys)} in force")
+    if is_loopback(host):
+        return ok("keys", "none: only this machine may connect")
+    return fail(
+        "keys",
+        f"none, and others can reach {host}",
+        "headgate keys create NAME, or listen on 127.0.0.1: without keys headgate serve does not start",
+    )
+
+
+def _apart(ahead_s: float) -> str:
+    if abs(ahead_s) < 0.05:
+        return "agrees with ours"
+    return f"{abs(ahead_s):.1f} s {'ahead of' if ahead_s > 0 else 'behind'} ours"
+
+
+def _lives(key: AccessKey, clock: Clock) -> bool:
+    return key.state(clock.utc()) is AccessState.ACTIVE

@@ -1,0 +1,195 @@
+"""The last calls, for whoever asks what became of one: metadata only, never a prompt or an answer.
+
+Events are kept as they come and put together when somebody asks: a call pays for two appends.
+"""
+
+import enum
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+from itertools import islice
+from typing import Final, TypeAlias
+
+import msgspec
+
+from headgate.core.errors import UnknownRequest
+from headgate.core.events import (
+    AttemptEnded,
+    Cancelled,
+    Event,
+    RequestRefused,
+    Responded,
+    RetryScheduled,
+)
+from headgate.core.messages import Lane, Usage
+
+MOST_KEPT: Final = 10_000
+MOST_STEPS: Final = 100
+"""What is kept of one call: attempts, waits and refusals together."""
+MOST_OPEN: Final = 20_000
+"""Calls that have begun and not ended; held slots never end as one call."""
+Step: TypeAlias = AttemptEnded | RetryScheduled | RequestRefused
+End: TypeAlias = Responded | Cancelled
+_Kept: TypeAlias = tuple[datetime, End, Sequence[Step]]
+"""When it ended, how, and what came before. A plain tuple: it is made once for every call."""
+
+
+class Status(enum.StrEnum):
+    """How a call ended."""
+
+    OK = "ok"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class AttemptStory(msgspec.Struct, frozen=True, kw_only=True):
+    """One call to a provider."""
+
+    upstream: str
+    attempt: int
+    duration_ms: float
+    error: str | None
+    """Class, status and the provider's code; None when it succeeded."""
+    wait_ms: float | None = None
+    """Slept afterwards, before the next one at the same upstream."""
+
+
+class RefusalStory(msgspec.Struct, frozen=True, kw_only=True):
+    """A gate that did not let the call in."""
+
+    upstream: str
+    reason: str
+    retry_after_s: float | None
+
+
+class RequestStory(msgspec.Struct, frozen=True, kw_only=True):
+    """One call from end to end. Of one that was cancelled nobody measured the times."""
+
+    object: str = "request"
+    id: str
+    tenant: str
+    model: str
+    upstream: str | None = None
+    lane: Lane
+    status: Status
+    error: str | None = None
+    agent_id: str | None = None
+    started_at: datetime | None = None
+    ended_at: datetime
+    latency_ms: float | None = None
+    queue_ms: float | None = None
+    first_token_ms: float | None = None
+    usage: Usage | None = None
+    cost_usd: float | None = None
+    attempts: tuple[AttemptStory, ...]
+    refusals: tuple[RefusalStory, ...]
+
+
+class RecentRequests:
+    """`gateway.listen(recent)`, then ask. `tenant=None` sees everybody's."""
+
+    def __init__(self, utc: Callable[[], datetime], most: int = MOST_KEPT) -> None:
+        self._utc = utc
+        self._open: dict[str, list[Step]] = {}
+        self._kept: deque[_Kept] = deque(maxlen=most)
+
+    def __call__(self, event: Event) -> None:
+        kind = type(event)
+        if kind is AttemptEnded or kind is RetryScheduled or kind is RequestRefused:
+            self._note(event)  # type: ignore[arg-type]  # `isinstance` costs several times as much here
+        elif kind is Responded or kind is Cancelled:
+            self._kept.append((self._utc(), event, self._open.pop(event.request_id, ())))  # type: ignore[arg-type, union-attr]
+
+    def get(self, request_id: str, *, tenant: str | None) -> RequestStory:
+        """Raises UnknownRequest for what is not known any more, never was, or is another tenant's."""
+        for kept in self._of(tenant):
+            if kept[1].request_id == request_id:
+                return _story(kept)
+        raise UnknownRequest(request_id, self._kept.maxlen or 0)
+
+    def list(
+        self,
+        *,
+        tenant: str | None,
+        model: str | None = None,
+        status: Status | None = None,
+        limit: int = 20,
+        after: str | None = None,
+    ) -> "list[RequestStory]":
+        """The latest end first. After one that is forgotten there is nothing: all before it is forgotten, too."""
+        found = self._of(tenant)
+        if after is not None:
+            # Read up to that one, which is all that this does.
+            any(end.request_id == after for _, end, _ in found)
+        fitting = (
+            kept
+            for kept in found
+            if (model is None or kept[1].model == model) and (status is None or _status(kept[1]) is status)
+        )
+        return [_story(kept) for kept in islice(fitting, limit)]
+
+    def _note(self, event: Step) -> None:
+        for request_id in event.request_ids:
+            steps = self._open.get(request_id)
+            if steps is None:
+                self._open[request_id] = [event]
+                if len(self._open) > MOST_OPEN:
+                    del self._open[next(iter(self._open))]
+            elif len(steps) < MOST_STEPS:
+                steps.append(event)
+
+    def _of(self, tenant: str | None) -> Iterator[_Kept]:
+        return (kept for kept in reversed(self._kept) if tenant is None or kept[1].tenant == tenant)
+
+
+def _status(end: End) -> Status:
+    if isinstance(end, Cancelled):
+        return Status.CANCELLED
+    return Status.OK if end.error is None else Status.FAILED
+
+
+def _story(kept: _Kept) -> RequestStory:
+    at, end, steps = kept
+    story = RequestStory(
+        id=end.request_id,
+        tenant=end.tenant,
+        model=end.model,
+        lane=end.lane,
+        status=_status(end),
+        ended_at=at,
+        attempts=tuple(_attempts(steps)),
+        refusals=tuple(
+            RefusalStory(upstream=step.upstream, reason=step.reason, retry_after_s=step.retry_after_s)
+            for step in steps
+            if isinstance(step, RequestRefused)
+        ),
+    )
+    if isinstance(end, Cancelled):
+        return story
+    return msgspec.structs.replace(
+        story,
+        upstream=end.upstream,
+        error=end.error,
+        agent_id=end.agent_id,
+        started_at=at - timedelta(milliseconds=end.latency_ms),
+        latency_ms=end.latency_ms,
+        queue_ms=end.queue_ms,
+        first_token_ms=end.first_token_ms,
+        usage=end.usage,
+        cost_usd=end.cost_usd,
+    )
+
+
+def _attempts(steps: Sequence[Step]) -> Iterator[AttemptStory]:
+    waits = {
+        (step.upstream, step.attempt): step.delay_ms for step in steps if isinstance(step, RetryScheduled)
+    }
+    for step in steps:
+        if isinstance(step, AttemptEnded):
+            yield AttemptStory(
+                upstream=step.upstream,
+                attempt=step.attempt,
+                duration_ms=step.duration_ms,
+                error=None if step.failure is None else step.failure.error,
+                wait_ms=waits.get((step.upstream, step.attempt)),
+            )

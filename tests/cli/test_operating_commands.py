@@ -1,0 +1,99 @@
+"""`headgate models` and `headgate requests` at a keyboard, against a gateway that really serves."""
+
+import json
+import os
+import re
+import signal
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from cli.command_stage import Desk, until
+
+SETTINGS = {
+    "data_dir": "data",
+    "models": {
+        "summary": {
+            "upstreams": [
+                {"provider": "simulated", "latency_s": 0, "script": ["transient"]},
+                {"provider": "simulated", "latency_s": 0, "slots": 3},
+            ],
+            "retry": {"max_attempts": 2, "first_wait_s": 0.01},
+        }
+    },
+}
+
+
+@pytest.fixture
+def url(desk: Desk) -> Iterator[str]:
+    """A gateway at this desk's folder, in a process of its own."""
+    (desk.folder / "headgate.yaml").write_text(json.dumps(SETTINGS))
+    path = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+    process = desk.start("serve", "--listen", "127.0.0.1:0", env=path)
+    assert process.stdout is not None
+    found = re.search(r"http://[0-9.:]+", process.stdout.readline())
+    assert found is not None
+    yield found[0]
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+
+
+def call(url: str) -> str:
+    body = {"model": "summary", "messages": [{"role": "user", "content": "a secret question"}]}
+    request = urllib.request.Request(f"{url}/v1/chat/completions", json.dumps(body).encode())
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return str(answer.headers["x-request-id"])
+
+
+def test_a_pause_made_through_the_database_reaches_the_gateway(desk: Desk, url: str) -> None:
+    """The operator's shell and the gateway share nothing but the store."""
+    assert desk.run("models", "pause", "summary").code == 0
+    until(lambda: "paused" in str(_gates(url)))
+    listed = desk.run("models", "list", "--url", url)
+    heading, first, second, *_ = listed.out.splitlines()
+    assert heading.split() == ["model", "upstream", "state", "slots", "waiting", "why"]
+    assert re.match(r"summary +simulated +paused +0/8 +0 +by \S+ since ", first)
+    assert re.match(r" +simulated#2 +paused +0/3 +0$", second)
+    assert desk.run("models", "resume", "summary", "--url", url).out.startswith("summary goes on")
+    until(lambda: "paused" not in str(_gates(url)))
+    told = desk.run("models", "list", "--url", url, "--json").json
+    assert (told["data"][0]["model"], told["data"][0]["paused"], told["live"]) == ("summary", None, True)
+    assert desk.run("models", "resume", "summary").out == "summary was not paused\n"
+
+
+def _gates(url: str) -> list[str]:
+    with urllib.request.urlopen(f"{url}/queue/status", timeout=10) as answer:
+        gates = json.load(answer)["upstreams"]
+    return ["paused" if gate["stopped"] else "open" for gate in gates if gate["model"] == "summary"]
+
+
+def test_without_a_gateway_pauses_are_known_all_the_same(desk: Desk) -> None:
+    assert desk.run("models", "pause", "simulated").code == 0
+    answer = desk.run("models", "list", "--url", "http://127.0.0.1:1")
+    assert answer.code == 0
+    assert re.search(r"^simulated +simulated +paused +8 +- +by", answer.out, re.MULTILINE)
+    assert "Nothing answers at http://127.0.0.1:1" in answer.err
+    unknown = desk.run("models", "pause", "nobody")
+    assert (unknown.code, "known: simulated" in unknown.err) == (2, True)
+
+
+def test_what_became_of_a_call_is_told_attempt_by_attempt(desk: Desk, url: str) -> None:
+    request_id = call(url)
+    shown = desk.run("requests", "show", request_id, "--url", url)
+    assert shown.code == 0, shown.err
+    assert re.search(r"1\. simulated: transient 503 after \d+ ms, then slept \d+ ms", shown.out)
+    assert re.search(r"2\. simulated: ok after", shown.out)
+    assert re.search(r"^tokens +\d+ in, \d+ out$", shown.out, re.MULTILINE)
+    assert "secret" not in shown.out
+    listed = desk.run("requests", "list", "--url", url, "--status", "ok")
+    assert request_id in listed.out
+    assert desk.run("requests", "list", "--url", url, "--status", "failed").out == "No calls match.\n"
+    assert desk.run("requests", "show", request_id, "--url", url, "--json").json["id"] == request_id
+    unknown = desk.run("requests", "show", "req_0", "--url", url)
+    assert (unknown.code, "req_0" in unknown.err) == (2, True)
+
+
+def test_a_gateway_that_is_not_there_is_told_with_what_to_do(desk: Desk) -> None:
+    answer = desk.run("requests", "list", "--url", "http://127.0.0.1:1")
+    assert answer.code == 4
+    assert "HEADGATE_URL" in answer.err
