@@ -9,12 +9,11 @@ from typing import Final
 
 from headgate.core import events
 from headgate.core.errors import StoreUnavailable
-from headgate.core.job import Claim, Settled
+from headgate.core.job import Claim, Ended, Settled
 from headgate.core.job_rules import Cancelled, Crashed, JobRules, Outcome
 from headgate.core.ports.calls import Calls
 from headgate.core.ports.clock import Chance, Clock
 from headgate.core.ports.store import Store
-from headgate.core.ports.upkeep import Buried
 from headgate.runner.node import Node
 from headgate.runner.settling import Emit, Settling, log_dead_letter
 
@@ -124,10 +123,10 @@ class Upkeep:
         return await self._settle_all(stubborn, Cancelled())
 
     async def expire(self) -> int:
-        buried = await self._store.expire(now=self._now(), limit=BITE)
-        for job in buried:
-            self._tell_buried(job)
-        return len(buried)
+        expired = await self._store.expire(now=self._now(), limit=BITE, follow_ups=self._settling.follow_ups)
+        for job in expired:
+            self._tell_expired(job)
+        return len(expired)
 
     async def revive(self) -> int:
         """Exhausted jobs come back after their cool-down, once their model can take calls again."""
@@ -160,14 +159,14 @@ class Upkeep:
                 self._settling.tell(claim, settlement, answer, run_s=max(0.0, self._now() - claim.started_at))
         return len(claims)
 
-    def _tell_buried(self, job: Buried) -> None:
+    def _tell_expired(self, job: Ended) -> None:
         self._emit(
             events.JobSettled(
                 job_id=job.id,
                 task=job.task,
                 model=job.model or None,
                 tenant=job.tenant,
-                state="dead_letter",
+                state=str(job.state),
                 attempts=job.attempts,
                 wait_ms=0.0,
                 run_ms=0.0,
@@ -175,7 +174,7 @@ class Upkeep:
                 failure="expired",
             )
         )
-        log_dead_letter(job.id, job.task, job.reason, job.attempts)
+        log_dead_letter(job.id, job.task, str(job.reason), job.attempts)
         self._ended(job.id)
 
     def _now(self) -> float:
