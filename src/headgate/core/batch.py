@@ -125,6 +125,7 @@ class Closing(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     output_file_id: str
     error_file_id: str
+    cancelled_at: float | None = None
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,11 +134,12 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     checked: Checked | None = None
     closing: Closing | None = None
     cancelled_at: float | None = None
-    """Somebody asked to stop it before it was done."""
+    """Somebody asked to stop it before its lines had ended."""
 
 
-def begin(batch_id: str, order: BatchOrder, *, created_at: float) -> Batch:
+def begin(batch_id: str, order: BatchOrder) -> Batch:
     """A batch of which nothing is known yet but what was asked for."""
+    created_at = created_at_of(batch_id)
     return Batch(
         id=batch_id,
         endpoint=order.endpoint,
@@ -145,32 +147,41 @@ def begin(batch_id: str, order: BatchOrder, *, created_at: float) -> Batch:
         completion_window=order.completion_window,
         status=BatchState.VALIDATING,
         created_at=int(created_at),
-        expires_at=int(created_at + window_s(order.completion_window)),
+        expires_at=int(ends_at_of(batch_id, order)),
         metadata=order.metadata,
     )
 
 
 def under_way(batch: Batch, standing: Standing, counts: Mapping[str, int]) -> Batch:
     """A batch whose job has not ended, by what that has written down. `counts` are its lines by state."""
-    checked, closing, cancelled_at = standing.checked, standing.closing, standing.cancelled_at
-    if checked is None or checked.errors:
-        # A cancel asked for this early is obeyed once the lines were looked at.
+    checked, closing = standing.checked, standing.closing
+    cancelled_at = standing.cancelled_at if closing is None else closing.cancelled_at
+    if checked is not None and checked.errors:
         return batch
-    status = BatchState.IN_PROGRESS
-    if closing is not None:
-        status = BatchState.FINALIZING
-    elif cancelled_at is not None:
-        status = BatchState.CANCELLING
     return msgspec.structs.replace(
         batch,
-        status=status,
-        in_progress_at=int(checked.at),
-        finalizing_at=None if closing is None else int(closing.at),
-        cancelling_at=None if cancelled_at is None else int(cancelled_at),
+        status=_status(checked, closing, cancelled_at),
+        in_progress_at=_whole(None if checked is None else checked.at),
+        finalizing_at=_whole(None if closing is None else closing.at),
+        cancelling_at=_whole(cancelled_at),
         request_counts=RequestCounts(
-            total=checked.total, completed=counts.get("completed", 0), failed=failed_in(counts)
+            total=0 if checked is None else checked.total,
+            completed=counts.get("completed", 0),
+            failed=failed_in(counts),
         ),
     )
+
+
+def _status(checked: Checked | None, closing: Closing | None, cancelled_at: float | None) -> BatchState:
+    if closing is not None:
+        return BatchState.FINALIZING
+    if cancelled_at is not None:
+        return BatchState.CANCELLING
+    return BatchState.VALIDATING if checked is None else BatchState.IN_PROGRESS
+
+
+def _whole(at: float | None) -> int | None:
+    return None if at is None else int(at)
 
 
 def failed(batch: Batch, *errors: BatchError, at: float) -> Batch:
@@ -264,6 +275,16 @@ def _is_pair(name: object, value: object) -> bool:
 
 def is_batch_id(value: object) -> bool:
     return isinstance(value, str) and len(value) <= LONGEST_NAME_CHARS and _ID.fullmatch(value) is not None
+
+
+def created_at_of(batch_id: str) -> float:
+    """Its id begins with the millisecond of its submission."""
+    return int(batch_id[len(BATCH_PREFIX) :][:12], 16) / 1000
+
+
+def ends_at_of(batch_id: str, order: BatchOrder) -> float:
+    """When its window is over."""
+    return created_at_of(batch_id) + window_s(order.completion_window)
 
 
 def batch_id_of(job_id: str) -> str:

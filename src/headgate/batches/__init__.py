@@ -1,0 +1,1 @@
+"""The OpenAI Batch API over any provider: files on the disk, and batches whose lines are jobs."""
