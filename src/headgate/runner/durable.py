@@ -64,15 +64,7 @@ class Durable:
             follow_ups=follow_ups,
         )
         self._upkeep = Upkeep(
-            store,
-            self.node,
-            self._settling,
-            calls,
-            rules=rules,
-            clock=clock,
-            chance=chance,
-            emit=emit,
-            ended=self.watch.ended,
+            store, self.node, self._settling, calls, rules=rules, clock=clock, chance=chance
         )
         self._attempts = Attempts(tasks, store, calls, clock=clock, new_id=new_id)
         self._calls = calls

@@ -12,7 +12,7 @@ import msgspec
 from headgate.core import events
 from headgate.core.errors import StoreUnavailable
 from headgate.core.failures import Failure, FailureKind
-from headgate.core.job import Claim, FollowUps, JobState, Settled, Settlement, nothing_follows
+from headgate.core.job import Claim, Ended, FollowUps, JobState, Settled, Settlement, nothing_follows
 from headgate.core.job_rules import Failed, JobRules, Outcome, cancelled_instead, settle
 from headgate.core.ports.clock import Chance, Clock
 from headgate.core.ports.store import Store
@@ -119,6 +119,25 @@ class Settling:
             log_dead_letter(claim.id, claim.task, str(settlement.reason), settlement.attempts)
         if settlement.finished_at is not None:
             self._ended(claim.id)
+
+    def tell_expired(self, job: Ended) -> None:
+        """The same for a job that no worker had: it waited until its time was up."""
+        self._emit(
+            events.JobSettled(
+                job_id=job.id,
+                task=job.task,
+                model=job.model or None,
+                tenant=job.tenant,
+                state=str(job.state),
+                attempts=job.attempts,
+                wait_ms=0.0,
+                run_ms=0.0,
+                reason=job.reason,
+                failure="expired",
+            )
+        )
+        log_dead_letter(job.id, job.task, str(job.reason), job.attempts)
+        self._ended(job.id)
 
     # ---- When it does not go well -------------------------------------------------------------------------
 
