@@ -1,4 +1,4 @@
-"""The library's face: direct calls, jobs, dead letters, records, status. It is handed its parts."""
+"""The library's face: direct calls, jobs, dead letters, batches, files, records, status. It is handed its parts."""
 
 import asyncio
 import math
@@ -8,6 +8,10 @@ from typing import Any, Final
 
 import msgspec
 
+from headgate.batches.batches import Batches
+from headgate.batches.ends import Ends
+from headgate.batches.files import Files
+from headgate.batches.run import Parts
 from headgate.core import events
 from headgate.core.embeddings import EmbeddingReply, EmbeddingRequest, check_embedding, read_input
 from headgate.core.errors import DeadlineExceeded, HeadgateError, InvalidRequest
@@ -47,6 +51,7 @@ class Gateway:
         routes: Routes,
         requests: Requests,
         durable: Durable,
+        files: Files,
         *,
         clock: Clock,
         new_id: Callable[[], str],
@@ -61,6 +66,8 @@ class Gateway:
         self.dead_letters = DeadLetters(durable, self.jobs, clock, fanout)
         self.bulk = BulkJobs(durable, self.jobs, self.dead_letters)
         self.records = Records(durable, clock)
+        self.files = files
+        self.batches = Batches(Parts(self.jobs, files, durable, Ends(durable.store, clock), routes.find))
         self.router = ResponseRouter(
             on_stray=lambda request_id: fanout(events.StrayAnswer(request_id=request_id))
         )
@@ -249,6 +256,7 @@ class Gateway:
 
     async def work(self) -> None:
         """Run jobs in this process from now on. Calling it again changes nothing."""
+        await self.files.sweep()
         await self._durable.work()
 
     async def landed(self, within_s: float) -> None:

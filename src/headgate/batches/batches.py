@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from headgate.batches.files import BATCH_TASK
+from headgate.batches.files import BATCH_TASK, check_limit
 from headgate.batches.job import FINALIZE, VALIDATE, batch_task
 from headgate.batches.run import Parts
 from headgate.core.batch import (
@@ -55,7 +55,7 @@ class Batches:
     """`gateway.batches`."""
 
     def __init__(self, parts: Parts) -> None:
-        self.task = batch_task(parts)
+        parts.durable.tasks.add(batch_task(parts))
         self._jobs = parts.jobs
         self._files = parts.files
         self._durable = parts.durable
@@ -148,8 +148,7 @@ class Batches:
         self, *, limit: int = 20, after: str | None = None, tenant: str = "local"
     ) -> Sequence[Batch]:
         """Newest first; `after` is the last id of the page before."""
-        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST_LISTED:
-            raise InvalidRequest(f"limit must be a whole number from 1 to {MOST_LISTED}", param="limit")
+        check_limit(limit, most=MOST_LISTED)
         if after is not None and not is_batch_id(after):
             raise InvalidRequest(f"after must be a batch's id, not {after!r:.60}", param="after")
         await self._durable.start()
@@ -183,7 +182,8 @@ class Batches:
         # Lines that ended are kept for as long as any job: they must outlive the batch.
         if window_s(window) > self._durable.rules.retention_days * DAY_S / 2:
             raise InvalidRequest(
-                f"completion_window {window} is more than half of jobs.retention_days", param="completion_window"
+                f"completion_window {window} is more than half of jobs.retention_days",
+                param="completion_window",
             )
 
     async def _submit(

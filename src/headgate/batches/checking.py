@@ -20,7 +20,7 @@ class Checking:
         order: BatchOrder,
         *,
         read_body: Callable[[bytes], Any],
-        check_model: Callable[[str], None],
+        check_model: Callable[[str], object],
         only: Collection[str] | None,
     ) -> None:
         self._order = order

@@ -135,7 +135,7 @@ class Files:
         """`UnknownFile` when this tenant has none of that id, or its time is over."""
         await self._durable.start()
         found = None
-        if isinstance(file_id, str) and _ID.fullmatch(file_id):
+        if _ID.fullmatch(str(file_id)):
             found = await self._durable.store.get_record(tenant, COLLECTION, file_id)
         file = None if found is None else await self._unexpired(found, tenant)
         if file is None:
@@ -151,8 +151,7 @@ class Files:
         tenant: str = "local",
     ) -> Sequence[FileObject]:
         """Newest first; `after` is the last id of the page before."""
-        if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= MOST_LISTED:
-            raise InvalidRequest(f"limit must be a whole number from 1 to {MOST_LISTED}", param="limit")
+        check_limit(limit, most=MOST_LISTED)
         if after is not None and not _ID.fullmatch(after):
             raise InvalidRequest(f"after must be a file's id, not {after!r:.60}", param="after")
         await self._durable.start()
@@ -242,6 +241,11 @@ class Files:
 
     def _now(self) -> float:
         return self._clock.utc().timestamp()
+
+
+def check_limit(limit: object, *, most: int) -> None:
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= most:
+        raise InvalidRequest(f"limit must be a whole number from 1 to {most}", param="limit")
 
 
 def as_record(file: FileObject) -> RecordWrite:

@@ -54,7 +54,8 @@ class Parts:
     files: Files
     durable: Durable
     ends: Ends
-    check_model: Callable[[str], None]
+    check_model: Callable[[str], object]
+    """Raises when there is no such model."""
 
 
 class BatchRun:

@@ -232,7 +232,7 @@ def next_look_s(*, elapsed_s: float, done: int, total: int) -> float:
     return min(LONGEST_LOOK_S, max(LEAST_LOOK_S, LOOK_SHARE * left_s))
 
 
-def window_s(window: str) -> float:
+def window_s(window: object) -> float:
     """`24h`, `90m`: minutes or hours, up to seven days."""
     found = _WINDOW.fullmatch(window) if isinstance(window, str) else None
     seconds = math.inf if found is None else int(found[1]) * (60.0 if found[2] == "m" else 3600.0)
