@@ -31,8 +31,7 @@ class Checking:
 
     async def look(self, path: Path) -> tuple[int, tuple[BatchError, ...]]:
         """How many lines there are to run, and what is wrong with them."""
-        file = await asyncio.to_thread(LineFile, path)
-        with file:
+        with LineFile(path) as file:
             while not self._checks.hopeless and self._checks.total <= MOST_LINES:
                 models = await asyncio.to_thread(self._bite, file)
                 if models is None:

@@ -50,7 +50,6 @@ class Upload:
     def __init__(self, files: "Files", draft: Draft) -> None:
         self._files = files
         self.draft = draft
-        self.kept = False
 
     async def write(self, data: bytes) -> None:
         try:
@@ -77,7 +76,6 @@ class Upload:
             await asyncio.to_thread(self.draft.keep, file_id)
         except OSError as error:
             raise _no_room(error) from error
-        self.kept = True
 
 
 class Files:
@@ -120,16 +118,12 @@ class Files:
         await self._durable.start()
         await self._sweep_now_and_then()
         most = self._most_bytes if most_bytes is None else most_bytes
+        draft = Draft(self._folder, self._new_id(), most)
         try:
-            draft = await asyncio.to_thread(Draft, self._folder, self._new_id(), most)
-        except OSError as error:
-            raise _no_room(error) from error
-        upload = Upload(self, draft)
-        try:
-            yield upload
+            yield Upload(self, draft)
         finally:
-            if not upload.kept:
-                await asyncio.shield(asyncio.to_thread(draft.drop))
+            # Here, not in a thread: whoever was cancelled must not be cancelled once more before it is gone.
+            draft.drop()
 
     async def get(self, file_id: str, *, tenant: str = "local") -> FileObject:
         """`UnknownFile` when this tenant has none of that id, or its time is over."""

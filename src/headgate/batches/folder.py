@@ -18,45 +18,67 @@ PART_PREFIX: Final = ".part-"
 class Draft:
     """A file on its way. Its lock tells a sweep in any process that somebody is still at it.
 
-    Who waits for a thread may be cancelled while that still writes: nothing is written once this is closed.
+    Who waits for a thread may be cancelled while that still works: nothing is opened or written once this is over.
     """
 
     def __init__(self, folder: Path, name: str, most_bytes: int) -> None:
         self.size_bytes = 0
         self._folder = folder
         self._most_bytes = most_bytes
-        self._using = threading.Lock()
         self._path = folder / f"{PART_PREFIX}{name}"
-        folder.mkdir(parents=True, exist_ok=True)
-        self._fd = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._fd: int | None = None
+        self._over = False
+        self._using = threading.Lock()
 
     def write(self, data: bytes) -> None:
         self.size_bytes += len(data)
         if self.size_bytes > self._most_bytes:
             raise PayloadTooLarge(f"a file may have at most {self._most_bytes:,} bytes", param="file")
         with self._using:
-            left = memoryview(data)
-            while left and self._fd >= 0:
-                left = left[os.write(self._fd, left) :]
+            if self._over:
+                return
+            fd, left = self._opened(), memoryview(data)
+            while left:
+                left = left[os.write(fd, left) :]
 
     def keep(self, file_id: str) -> None:
         """When this returns, the file is on the disk under its name, and so is the name."""
         with self._using:
-            os.fsync(self._fd)
+            if self._over:
+                return
+            os.fsync(self._opened())
             self._path.rename(self._folder / file_id)
             sync_folder(self._folder)
             self._close()
 
     def drop(self) -> None:
+        """Nothing of it stays; of one that was kept, everything does."""
         with self._using:
-            if self._fd >= 0:
+            if self._fd is not None:
                 self._path.unlink(missing_ok=True)
-                self._close()
+            self._close()
+
+    def _opened(self) -> int:
+        if self._fd is None:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._fd = _locked(self._path)
+        return self._fd
 
     def _close(self) -> None:
-        os.close(self._fd)
-        self._fd = -1
+        self._over = True
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+
+def _locked(path: Path) -> int:
+    """A new file, locked. A sweep may have found it before it was, and removed it: then another."""
+    while True:
+        fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        if os.fstat(fd).st_nlink:
+            return fd
+        os.close(fd)
 
 
 def sync_folder(folder: Path) -> None:
@@ -70,22 +92,24 @@ def sync_folder(folder: Path) -> None:
 def sweep(folder: Path, *, before: float) -> int:
     """Remove drafts that nobody writes any more, and files not touched since `before` (epoch seconds)."""
     removed = 0
-    with contextlib.suppress(FileNotFoundError):
+    # What cannot be looked at or removed now may be the next time; who writes there is told what is wrong.
+    with contextlib.suppress(OSError):
         for entry in list(os.scandir(folder)):
-            with contextlib.suppress(FileNotFoundError):
-                is_part = entry.name.startswith(PART_PREFIX)
-                if _is_abandoned(entry.path) if is_part else entry.stat().st_mtime < before:
+            with contextlib.suppress(OSError):
+                if entry.name.startswith(PART_PREFIX):
+                    removed += _remove_abandoned(entry.path)
+                elif entry.stat().st_mtime < before:
                     Path(entry.path).unlink()
                     removed += 1
     return removed
 
 
-def _is_abandoned(path: str) -> bool:
+def _remove_abandoned(path: str) -> bool:
+    """With its lock in hand, so that nobody can begin to write it meanwhile."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
+        Path(path).unlink()
     finally:
         os.close(fd)
     return True

@@ -1,6 +1,7 @@
 """The lines of an input file, some at a time. Everything here blocks: callers run it in threads."""
 
-from collections.abc import Collection, Iterator
+import threading
+from collections.abc import Collection, Generator, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -14,11 +15,15 @@ BITE_BYTES: Final = 1024 * 1024
 
 
 class LineFile:
-    """Reads a file from its beginning, once. Empty lines count, but say nothing."""
+    """Reads a file from its beginning, once. Empty lines count, but say nothing.
+
+    Who waits for a thread may be cancelled while that still reads: nothing is opened once this is closed.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._source = path.open("rb")
+        self._path = path
         self._lines = self._read()
+        self._using = threading.Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -26,7 +31,8 @@ class LineFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._source.close()
+        with self._using:
+            self._lines.close()
 
     def bite(
         self, most_lines: int = BITE_LINES, most_bytes: int = BITE_BYTES
@@ -34,24 +40,26 @@ class LineFile:
         """The next lines with their numbers, from 1; None for one that is too long. Empty at the end."""
         taken: list[tuple[int, bytes | None]] = []
         size_bytes = 0
-        while len(taken) < most_lines and size_bytes < most_bytes:
-            found = next(self._lines, None)
-            if found is None:
-                break
-            taken.append(found)
-            size_bytes += len(found[1] or b"")
+        with self._using:
+            while len(taken) < most_lines and size_bytes < most_bytes:
+                found = next(self._lines, None)
+                if found is None:
+                    break
+                taken.append(found)
+                size_bytes += len(found[1] or b"")
         return taken
 
-    def _read(self) -> Iterator[tuple[int, bytes | None]]:
-        number = 0
-        while data := self._source.readline(LONGEST_LINE_BYTES + 1):
-            number += 1
-            if len(data) > LONGEST_LINE_BYTES and not data.endswith(b"\n"):
-                while not data.endswith(b"\n") and (data := self._source.readline(LONGEST_LINE_BYTES)):
-                    pass
-                yield number, None
-            elif not data.isspace():
-                yield number, data
+    def _read(self) -> Generator[tuple[int, bytes | None], None, None]:
+        with self._path.open("rb") as source:
+            number = 0
+            while data := source.readline(LONGEST_LINE_BYTES + 1):
+                number += 1
+                if len(data) > LONGEST_LINE_BYTES and not data.endswith(b"\n"):
+                    while not data.endswith(b"\n") and (data := source.readline(LONGEST_LINE_BYTES)):
+                        pass
+                    yield number, None
+                elif not data.isspace():
+                    yield number, data
 
 
 class ChosenLines:
@@ -61,8 +69,13 @@ class ChosenLines:
         self._file = LineFile(path)
         self._chosen = self._choose(only)
 
-    def close(self) -> None:
-        self._file.__exit__(None, None, None)
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.__exit__(kind, error, trace)
 
     def skip(self, count: int) -> None:
         for _ in range(count):

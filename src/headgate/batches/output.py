@@ -4,7 +4,7 @@ It is written from the beginning each time. A file gets its name when it is whol
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from typing import Final
 
@@ -47,7 +47,7 @@ class Output:
         self._seen: set[int] = set()
         self._tally = Tally()
 
-    async def write(self, closing: Closing, total: int, lines: Callable[[], ChosenLines]) -> Tally:
+    async def write(self, closing: Closing, total: int, lines: ChosenLines) -> Tally:
         async with AsyncExitStack() as stack:
             output = await stack.enter_async_context(self._files.upload(most_bytes=UNBOUNDED))
             errors = await stack.enter_async_context(self._files.upload(most_bytes=UNBOUNDED))
@@ -94,15 +94,12 @@ class Output:
         self._tally.any_expired |= one.expired
         return one
 
-    async def _write_unseen(self, errors: Upload, lines: Callable[[], ChosenLines]) -> None:
+    async def _write_unseen(self, errors: Upload, lines: ChosenLines) -> None:
         """Lines that never became jobs: the batch was stopped before."""
-        chosen = await asyncio.to_thread(lines)
-        try:
-            unseen = self._unseen(chosen)
+        with lines:
+            unseen = self._unseen(lines)
             while piece := await asyncio.to_thread(next, unseen, b""):
                 await errors.write(piece)
-        finally:
-            chosen.close()
 
     def _unseen(self, chosen: ChosenLines) -> Iterator[bytes]:
         name = self._batch_id.removeprefix("batch_")

@@ -81,12 +81,9 @@ class BatchRun:
             fault = BatchError(code="file_not_found", message=str(error), param="input_file_id")
             return Checked(at=self._ctx.now(), errors=(fault,))
         task = self._parts.durable.tasks.find(TASKS[order.endpoint])
-        try:
-            only = await self._only()
-            checking = Checking(order, read_body=task.read, check_model=self._parts.check_model, only=only)
-            total, errors = await checking.look(self._path(order.input_file_id))
-        except FileNotFoundError as error:
-            raise _elsewhere(error) from error
+        only = await self._only()
+        checking = Checking(order, read_body=task.read, check_model=self._parts.check_model, only=only)
+        total, errors = await checking.look(self._path(order.input_file_id))
         # A chunk must fit among the jobs that may wait, or it would wait for ever.
         chunk_lines = min(CHUNK_LINES, rules.max_pending, rules.max_pending_per_tenant)
         return Checked(at=self._ctx.now(), total=total, chunk_lines=chunk_lines, errors=errors)
@@ -116,7 +113,7 @@ class BatchRun:
             self._tenant,
             unfinished=self._words_for_unfinished(closing),
         )
-        tally = await output.write(closing, checked.total, await self._opening())
+        tally = await output.write(closing, checked.total, await self._lines())
         self._save_file(closing.output_file_id, "output", tally.completed and tally.output_bytes)
         self._save_file(closing.error_file_id, "errors", tally.failed and tally.error_bytes)
         batch = under_way(self.begun, Standing(checked=checked, closing=closing), {})
@@ -139,16 +136,13 @@ class BatchRun:
         submitted = sum((await self._counts()).values())
         if submitted >= checked.total:
             return
-        lines = await asyncio.to_thread(await self._opening())
-        try:
+        with await self._lines() as lines:
             await asyncio.to_thread(lines.skip, submitted)
             while chunk := await asyncio.to_thread(lines.take, checked.chunk_lines, CHUNK_BYTES):
                 if await self._is_stopped():
                     return
                 await self._submit_chunk(submitted, chunk)
                 submitted += len(chunk)
-        finally:
-            lines.close()
 
     async def _submit_chunk(self, start: int, chunk: Sequence[tuple[int, Line]]) -> None:
         """Under a key of its own: a run that was thought dead and submits the same chunk submits nothing."""
@@ -207,17 +201,8 @@ class BatchRun:
 
     # ---- Files --------------------------------------------------------------------------------------------
 
-    async def _opening(self) -> Callable[[], ChosenLines]:
-        """What opens the lines to run, in a thread."""
-        only, path = await self._only(), self._path(self._order.input_file_id)
-
-        def open_lines() -> ChosenLines:
-            try:
-                return ChosenLines(path, only)
-            except FileNotFoundError as error:
-                raise _elsewhere(error) from error
-
-        return open_lines
+    async def _lines(self) -> ChosenLines:
+        return ChosenLines(self._path(self._order.input_file_id), await self._only())
 
     async def _only(self) -> frozenset[str] | None:
         if self._order.failed_file_id is None:
@@ -245,7 +230,3 @@ class BatchRun:
 
 class _Named(msgspec.Struct):
     model: str
-
-
-def _elsewhere(error: OSError) -> RetryLater:
-    return RetryLater(LONGEST_LOOK_S, f"the bytes of a file are not on this machine: {error.filename}")

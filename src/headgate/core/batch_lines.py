@@ -85,6 +85,8 @@ class LineChecks:
         if line.url != self._endpoint:
             message = f"The URL {line.url[:100]!r} does not match the batch's endpoint, {self._endpoint}."
             return BatchError(code="url_mismatch", line=number, message=message, param="url")
+        if not bytes(line.body).startswith(b"{"):
+            return _of_wrong_type(number, "body")
         return None
 
     def _find_twin(self, number: int, line: Line) -> BatchError | None:
@@ -137,10 +139,13 @@ def _malformed(number: int, data: bytes) -> BatchError:
         if name not in value:
             return _missing(number, name)
         if not isinstance(value[name], kind):
-            wanted = "text" if kind is str else "an object"
-            message = f"{name} must be {wanted}."
-            return BatchError(code="invalid_type", line=number, message=message, param=name)
+            return _of_wrong_type(number, name)
     return not_json
+
+
+def _of_wrong_type(number: int, name: str) -> BatchError:
+    wanted = "text" if _NEEDED[name] is str else "an object"
+    return BatchError(code="invalid_type", line=number, message=f"{name} must be {wanted}.", param=name)
 
 
 def _missing(number: int, name: str) -> BatchError:
