@@ -13,6 +13,7 @@ from headgate.runner.dead_filter import DeadFilters, check_rate, check_some, rea
 from headgate.runner.dead_letters import REPLAYS_PER_S, Act, DeadLetters
 from headgate.runner.durable import Durable
 from headgate.runner.jobs import JobHandle, Jobs
+from headgate.runner.submission import Submission
 from headgate.runner.tasks import Task
 
 REPLAY: Final = "headgate.replay"
@@ -110,10 +111,13 @@ class BulkJobs:
             since=which.since,
             until=which.until,
         )
-        endpoint = ENDPOINTS[task]
-        return await self._jobs.submit_inside(
-            task, order, endpoint=endpoint, idempotency_key=key, tenant=tenant
+        [handle] = await self._jobs.submit_inside(
+            [Submission(task=task, input=order)],
+            tenant=tenant,
+            idempotency_key=key,
+            endpoint=ENDPOINTS[task],
         )
+        return handle
 
     def _task(self, name: str, act: Callable[[str, str], Act]) -> Task[Order, Course]:
         async def run(ctx: Context, order: Order) -> Course:

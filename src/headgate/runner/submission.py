@@ -1,13 +1,14 @@
 """From what a caller submits to a job that can be stored: every mistake is found here, before anything is."""
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
-from headgate.core.errors import InvalidRequest, UnknownModel
+from headgate.core.errors import InvalidRequest, NotAllowed, UnknownModel
 from headgate.core.idempotency import KeyClaim
 from headgate.core.job import NewJob
 from headgate.core.job_rules import JobRules
@@ -53,6 +54,18 @@ def read_submission(index: int, given: Submission | Mapping[str, Any]) -> Submis
         return msgspec.convert(dict(given), Submission)
     except (msgspec.ValidationError, TypeError, ValueError) as error:
         raise InvalidRequest(f"jobs[{index}]: {error}", param=f"jobs[{index}]") from error
+
+
+@contextlib.contextmanager
+def at_index(index: int) -> Iterator[None]:
+    """An error about one job of a list says which one."""
+    try:
+        yield
+    except (InvalidRequest, NotAllowed) as error:
+        error.args = (f"jobs[{index}]: {error}",)
+        if isinstance(error, InvalidRequest):
+            error.param = ".".join(filter(None, (f"jobs[{index}]", error.param)))
+        raise
 
 
 class Intake:
@@ -115,6 +128,15 @@ class Intake:
             records=tuple(_joined(record, job_id) for record in records),
         )
 
+    def model_named(self, asked: Submission) -> str:
+        """The model that a submission is for, whether there is one of that name or not; empty: none."""
+        check_text("task", asked.task)
+        task = self._tasks.find(asked.task)
+        named: object = asked.model or task.model
+        if named is None and task.model_from_input:
+            named = _in_input(asked.input)
+        return named if isinstance(named, str) else ""
+
     def _model(self, asked: Submission, task: Task[Any, Any]) -> str:
         named = asked.model or task.model
         if named is None and task.model_from_input:
@@ -126,7 +148,7 @@ class Intake:
         return named
 
     def _model_in(self, given: object, task: Task[Any, Any]) -> str:
-        named = given.get("model") if isinstance(given, dict) else getattr(given, "model", None)
+        named = _in_input(given)
         if not isinstance(named, str) or not named:
             if task.needs_model:
                 raise InvalidRequest(
@@ -147,6 +169,10 @@ class Intake:
         default = (task.retry or self._rules.retry).max_attempts
         most = default if asked.max_attempts is None else asked.max_attempts
         return _whole("max_attempts", most, least=1, most=100)
+
+
+def _in_input(given: object) -> object:
+    return given.get("model") if isinstance(given, dict) else getattr(given, "model", None)
 
 
 def _joined(record: RecordWrite, job_id: str) -> RecordWrite:

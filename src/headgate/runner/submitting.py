@@ -13,7 +13,7 @@ from headgate.core.ports.clock import Clock
 from headgate.core.record import RecordWrite
 from headgate.runner.durable import Durable
 from headgate.runner.payloads import fingerprinted
-from headgate.runner.submission import ENDPOINT, MOST_AT_ONCE, Submission
+from headgate.runner.submission import ENDPOINT, MOST_AT_ONCE, Submission, at_index
 
 LOOK_S: Final = 5.0
 
@@ -62,7 +62,7 @@ class Submitting:
         now = self._now()
         jobs = []
         for index, one in enumerate(asked):
-            try:
+            with at_index(index):
                 job = self._durable.intake.job(
                     one,
                     tenant=tenant,
@@ -73,9 +73,6 @@ class Submitting:
                     revivable=revivable,
                     inside=inside,
                 )
-            except InvalidRequest as error:
-                error.args = (f"jobs[{index}]: {error}",)
-                raise
             jobs.append(job)
         if idempotency_key is not None:
             key = self._key(idempotency_key, fingerprinted(asked, what="the submissions"), endpoint, now)
@@ -139,6 +136,9 @@ class Submitting:
 
 
 def _under(key: KeyClaim, index: int, job: NewJob) -> NewJob:
-    """One key for a list: each job has its own place under it, and all of them guard the whole list."""
-    place = msgspec.structs.replace(key, endpoint=f"{key.endpoint}[{index}]")
+    """One key for a list: each job has its own place under it, and all of them guard the whole list.
+
+    The first has the place of a submission that is no list: whichever comes second is another request.
+    """
+    place = msgspec.structs.replace(key, endpoint=f"{key.endpoint}[{index}]") if index else key
     return msgspec.structs.replace(job, key=place)

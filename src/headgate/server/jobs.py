@@ -11,12 +11,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate.core.access import Action
-from headgate.core.errors import InvalidRequest, ModelNotAllowed
+from headgate.core.errors import InvalidRequest
 from headgate.core.job import Job, JobState
-from headgate.core.messages import check_text
 from headgate.gateway import Gateway
 from headgate.runner.jobs import JobHandle
-from headgate.runner.submission import Submission
+from headgate.runner.submission import Submission, at_index
 from headgate.server.access import Access, Caller
 from headgate.server.asgi import CancelledWhenGone
 from headgate.server.reading import Nothing, Word, read_body, read_idempotency_key, read_query
@@ -92,7 +91,7 @@ class JobRoutes:
     async def _submit(self, request: Request) -> Response:
         caller = admit_work(self._access, request, self._closing)
         key = read_idempotency_key(request)
-        asked = await read_body(request, _submissions)
+        asked = await read_body(request, _submissions, root="jobs")
         if isinstance(asked, list):
             return await self._submit_many(caller, asked, key)
         self._check_model(caller, asked)
@@ -102,11 +101,8 @@ class JobRoutes:
 
     async def _submit_many(self, caller: Caller, asked: list[Submission], key: str | None) -> Response:
         for index, one in enumerate(asked):
-            try:
+            with at_index(index):
                 self._check_model(caller, one)
-            except (InvalidRequest, ModelNotAllowed) as error:
-                error.args = (f"jobs[{index}]: {error}",)
-                raise
         jobs = self._gateway.jobs
         handles = await jobs.submit_many(asked, idempotency_key=key, tenant=caller.tenant)
         states = await self._gateway.durable.store.states([handle.id for handle in handles])
@@ -159,7 +155,6 @@ class JobRoutes:
 
     def _check_model(self, caller: Caller, asked: Submission) -> None:
         """Before anybody is told whether there is such a model."""
-        check_text("task", asked.task)
         if model := self._gateway.durable.intake.model_named(asked):
             caller.check_model(model)
 

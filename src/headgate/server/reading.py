@@ -11,6 +11,7 @@ from headgate.server.asgi import read_whole
 from headgate.server.inference.head import read_key
 
 T = TypeVar("T")
+Q = TypeVar("Q", bound=msgspec.Struct)
 Word = Annotated[str, msgspec.Meta(min_length=1)]
 _PLACE: Final = re.compile(r" - at `(?:key in `)?\$\.?([^`]*)`")
 _FIELD: Final = re.compile(r"^Object (?:contains unknown|missing required) field `([^`]*)`")
@@ -20,7 +21,7 @@ class Nothing(msgspec.Struct, forbid_unknown_fields=True):
     """A query or a body that has nothing to say."""
 
 
-def read_query(request: Request, kind: type[T]) -> T:
+def read_query(request: Request, kind: type[Q]) -> Q:
     """The query as a record; what the record does not know is refused."""
     pairs = request.query_params.multi_items()
     given = dict(pairs)
@@ -36,14 +37,19 @@ def read_query(request: Request, kind: type[T]) -> T:
         raise _misfit(error) from None
 
 
-async def read_body(request: Request, decoder: msgspec.json.Decoder[T], *, empty: bytes = b"") -> T:
-    """The body as what the decoder knows; `empty` stands for none. How large it may be is the front door's business."""
+async def read_body(
+    request: Request, decoder: msgspec.json.Decoder[T], *, empty: bytes = b"", root: str = ""
+) -> T:
+    """The body as what the decoder knows; `empty` stands for none, and `root` is what a list is called in errors.
+
+    How large it may be is the front door's business.
+    """
     read_query(request, Nothing)  # All of it is said in the body.
     body = await read_whole(request.receive, lambda _: None)
     try:
         return decoder.decode(body or empty)
     except msgspec.ValidationError as error:
-        raise _misfit(error) from None
+        raise _misfit(error, root) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"the body is not valid JSON: {error}") from None
     except RecursionError:
@@ -65,11 +71,11 @@ def _number(value: str) -> float | str:
         return value
 
 
-def _misfit(error: msgspec.ValidationError) -> InvalidRequest:
+def _misfit(error: msgspec.ValidationError, root: str = "") -> InvalidRequest:
     told = str(error)
-    place = _PLACE.search(told)
-    field = _FIELD.match(told)
-    parts = [place[1] if place else "", field[1] if field else ""]
+    place, field = _PLACE.search(told), _FIELD.match(told)
+    where = place[1] if place else ""
+    parts = [f"{root}{where}" if where.startswith("[") else where, field[1] if field else ""]
     param = ".".join(filter(None, parts))[:100] or None
     what = _PLACE.sub("", told)
     return InvalidRequest(what if param is None else f"{param}: {what}", param=param)

@@ -10,6 +10,7 @@ from headgate.core.errors import InvalidRequest
 from headgate.core.ports.clock import Clock
 from headgate.core.wire import Endpoint, WireRequest
 from headgate.gateway import Gateway
+from headgate.runner.submission import Submission
 from headgate.server.access import Access
 from headgate.server.app import HttpApp
 from headgate.server.http import HttpLimits, Server
@@ -86,8 +87,12 @@ class Serving:
         given = _read(body)
         if "service_tier" not in request.fields:
             given.pop("service_tier", None)  # It was ours, and is the job's lane now.
-        handle = await self._gateway.jobs.submit(
-            task, given, lane=request.lane, idempotency_key=head.key, tenant=request.tenant
+        [handle] = await self._gateway.jobs.submit_inside(
+            [Submission(task=task, input=given, lane=request.lane)],
+            tenant=request.tenant,
+            idempotency_key=head.key,
+            endpoint=f"POST /v1/{request.endpoint}",
+            inside=False,
         )
         return Submitted(handle.id, msgspec.json.encode(await handle.job()), handle.created)
 

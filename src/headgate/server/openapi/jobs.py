@@ -47,6 +47,8 @@ _JOB: Final[dict[str, Any]] = {
     "generation": WHOLE,
     "crashes": WHOLE,
     "dedup_key": or_null(TEXT),
+    "batch_id": or_null(TEXT),
+    "webhook": or_null(TEXT),
     "metadata": _ANYTHING,
     "progress": _ANYTHING,
     "input": _ANYTHING,
@@ -87,6 +89,7 @@ SCHEMAS: Final = {
         timeout_s=_SECONDS,
         dedup_key=or_null(NAMED),
         hold=FLAG,
+        webhook=or_null(TEXT),
         metadata=or_null({"type": "object"}),
     ),
     "Submissions": {
