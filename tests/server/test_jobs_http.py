@@ -9,7 +9,7 @@ import pytest
 from conftest import Figure
 from server.http.front_stage import Answer, Play, Wire
 from server.locked_stage import BODY, Locked, locked
-from server.stage import House, opened
+from server.stage import opened
 from server.upstreams import look, until
 
 import headgate
