@@ -8,10 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from headgate.batches.batches import Batches
-from headgate.batches.ends import Ends
-from headgate.batches.files import Files
-from headgate.batches.run import Parts
+from headgate.batches import Batches, Files
 from headgate.core import events
 from headgate.core.embeddings import EmbeddingReply, EmbeddingRequest, check_embedding, read_input
 from headgate.core.errors import DeadlineExceeded, HeadgateError, InvalidRequest
@@ -67,7 +64,7 @@ class Gateway:
         self.bulk = BulkJobs(durable, self.jobs, self.dead_letters)
         self.records = Records(durable, clock)
         self.files = files
-        self.batches = Batches(Parts(self.jobs, files, durable, Ends(durable.store, clock), routes.find))
+        self.batches = Batches(self.jobs, files, durable, clock=clock, check_model=routes.find)
         self.router = ResponseRouter(
             on_stray=lambda request_id: fanout(events.StrayAnswer(request_id=request_id))
         )
@@ -256,8 +253,7 @@ class Gateway:
 
     async def work(self) -> None:
         """Run jobs in this process from now on. Calling it again changes nothing."""
-        await self.files.sweep()
-        await self._durable.work()
+        await asyncio.gather(self.files.sweep(), self._durable.work())
 
     async def landed(self, within_s: float) -> None:
         """Wait until no call is on its way, but no longer than this."""

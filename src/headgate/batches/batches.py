@@ -1,12 +1,13 @@
 """Batches, as their users see them: create, look, cancel, retry."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import msgspec
 
-from headgate.batches.files import BATCH_TASK, check_limit
+from headgate.batches.ends import Ends
+from headgate.batches.files import BATCH_TASK, Files, check_limit
 from headgate.batches.job import FINALIZE, VALIDATE, batch_task
 from headgate.batches.run import Parts
 from headgate.core.batch import (
@@ -30,8 +31,10 @@ from headgate.core.batch import (
 )
 from headgate.core.errors import InvalidRequest, StateConflict, UnknownBatch
 from headgate.core.job import Job, JobState
+from headgate.core.ports.clock import Clock
 from headgate.core.ports.jobs import JobFilter
-from headgate.runner.jobs import JobHandle
+from headgate.runner.durable import Durable
+from headgate.runner.jobs import Jobs
 from headgate.runner.submission import Submission
 
 ENDPOINT: Final = "POST /v1/batches"
@@ -54,12 +57,20 @@ class Created:
 class Batches:
     """`gateway.batches`."""
 
-    def __init__(self, parts: Parts) -> None:
-        parts.durable.tasks.add(batch_task(parts))
-        self._jobs = parts.jobs
-        self._files = parts.files
-        self._durable = parts.durable
-        self._ends = parts.ends
+    def __init__(
+        self,
+        jobs: Jobs,
+        files: Files,
+        durable: Durable,
+        *,
+        clock: Clock,
+        check_model: Callable[[str], object],
+    ) -> None:
+        self._jobs = jobs
+        self._files = files
+        self._durable = durable
+        self._ends = Ends(durable.store, clock)
+        durable.tasks.add(batch_task(Parts(jobs, files, durable, self._ends, check_model)))
 
     async def create(
         self,
@@ -195,7 +206,7 @@ class Batches:
             expires_after_s=window_s(order.completion_window) + GRACE_S,
             metadata={"files": [file for file in (order.input_file_id, order.failed_file_id) if file]},
         )
-        handles: Sequence[JobHandle] = await self._jobs.submit_inside(
+        handles = await self._jobs.submit_inside(
             [asked], tenant=tenant, idempotency_key=idempotency_key, endpoint=endpoint
         )
         batch = await self.get(batch_id_of(handles[0].id), tenant=tenant)
