@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from headgate.gateway import Gateway
 
-CHAT = "/v1/chat/completions"
-EMBEDDINGS = "/v1/embeddings"
+CHAT: Final = "/v1/chat/completions"
+EMBEDDINGS: Final = "/v1/embeddings"
 
 
 def line(custom_id: str, *, model: str = "m", content: str = "", url: str = CHAT, **more: Any) -> bytes:

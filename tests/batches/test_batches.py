@@ -345,3 +345,37 @@ async def test_a_batch_outlives_any_number_of_dead_workers(stages: JobStages) ->
         assert await upkeep.rescue() == 1
     await first.gateway.work()
     assert (await first.gateway.batches.wait(batch.id)).status is BatchState.COMPLETED
+
+
+@on_each_database
+async def test_a_batch_goes_on_wherever_its_gateway_was_stopped(stages: JobStages) -> None:
+    """While lines are looked at, submitted, run and written down: what was begun is finished by the next."""
+    slow = {"latency_s": 0.5, "slots": 8}
+    first = await stages.open(slow, work=False)
+    batch = await create(first, jsonl(range(60)))
+    for number in range(12):
+        stage = await stages.open(slow)
+        await stages.world.clock.sleep(0.07 * number)
+        await stage.gateway.aclose(0.0)
+    last = await stages.open(slow)
+    over = await last.gateway.batches.wait(batch.id)
+    assert over.status is BatchState.COMPLETED
+    output = await read(last.gateway, over.output_file_id)
+    assert output.keys() == {f"line {number}" for number in range(60)}
+    jobs = await last.gateway.jobs.list(task="chat", limit=1000)
+    assert Counter(job.metadata["custom_id"] for job in jobs) == Counter(output.keys())
+
+
+@on_job_stages
+async def test_files_that_were_half_written_are_written_anew(stages: JobStages) -> None:
+    """Killed after the files have their names and before the batch has ended: the next run writes them again, whole."""
+    stage = await stages.open({"latency_s": 0.0}, work=False)
+    batch = await create(stage, jsonl(range(5)))
+    files = stage.gateway.files
+    ids = iter(("file-000000000001a", "file-000000000002b"))
+    files.new_id = lambda: next(ids)  # type: ignore[method-assign]
+    files.path("file-000000000001a").write_bytes(b"half a li")
+    await stage.gateway.work()
+    over = await stage.gateway.batches.wait(batch.id)
+    assert over.output_file_id == "file-000000000001a"
+    assert len(await read(stage.gateway, over.output_file_id)) == 5

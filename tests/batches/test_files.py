@@ -46,7 +46,7 @@ async def test_pages_of_files_go_on_where_the_last_ended(stages: JobStages) -> N
     assert await files.list(purpose="batch_output") == []
     for wrong in ({"limit": 0}, {"after": "../etc"}):
         with pytest.raises(InvalidRequest):
-            await files.list(**wrong)  # type: ignore[arg-type]
+            await files.list(**wrong)
 
 
 @on_job_stages

@@ -45,6 +45,15 @@ async def wait(client: AsyncOpenAI, batch: Batch) -> Batch:
     return batch
 
 
+async def until_done(client: AsyncOpenAI, batch: Batch, lines: int) -> None:
+    """So many of its lines have been answered."""
+    done = 0
+    while done < lines:
+        await asyncio.sleep(0.02)
+        counts = (await client.batches.retrieve(batch.id)).request_counts
+        done = 0 if counts is None else counts.completed
+
+
 async def run(client: AsyncOpenAI, content: bytes, **options: Any) -> Batch:
     file = await client.files.create(file=("in.jsonl", content), purpose="batch")
     batch = await client.batches.create(
@@ -121,8 +130,7 @@ def test_a_batch_can_be_cancelled_and_its_rest_retried(play: Play) -> None:
             batch = await client.batches.create(input_file_id=file.id, endpoint=CHAT, completion_window="24h")
             with pytest.raises(openai.ConflictError):
                 await client.files.delete(file.id)
-            while (await client.batches.retrieve(batch.id)).request_counts.completed < 3:  # type: ignore[union-attr]
-                await asyncio.sleep(0.02)
+            await until_done(client, batch, 3)
             assert (await client.batches.cancel(batch.id)).status == "cancelling"
             # The lines that run are told at the node's next renewal; here nobody wants to wait for that.
             await house.gateway.durable.node._renew_once()
