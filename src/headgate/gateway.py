@@ -65,9 +65,7 @@ class Gateway:
         self.records = Records(durable, clock)
         self.files = files
         self.batches = Batches(self.jobs, files, durable, clock=clock, check_model=routes.find)
-        self.router = ResponseRouter(
-            on_stray=lambda request_id: fanout(events.StrayAnswer(request_id=request_id))
-        )
+        self.router = ResponseRouter(on_stray=lambda name: fanout(events.StrayAnswer(request_id=name)))
         self._clock = clock
         self._new_id = new_id
         self._fanout = fanout
@@ -225,6 +223,7 @@ class Gateway:
             model=model,
             request_ids=(self._new_id(),),
             started_at=now,
+            since=now,
             deadline=min(now + total_s, deadline),
             lane=read_lane(lane),
             tenant=tenant,

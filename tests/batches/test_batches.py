@@ -1,5 +1,6 @@
 """Batches from create to their files, through every part there is, in virtual time."""
 
+from collections import Counter
 from typing import Any
 
 import pytest

@@ -81,6 +81,7 @@ def test_a_job_is_taken_in_and_its_record_tells_all(play: Play, database: str) -
                 "expires_after_s": 60,
                 "dedup_key": "twin",
                 "hold": False,
+                "webhook": "https://example.org/hook",
                 "metadata": {"for": "me"},
             }
             answer = await gateway.post("/v1/jobs", asked, key)
@@ -96,6 +97,7 @@ def test_a_job_is_taken_in_and_its_record_tells_all(play: Play, database: str) -
                 "timeout_s",
                 "dedup_key",
                 "hold",
+                "webhook",
                 "metadata",
             )
             assert {name: job[name] for name in same} == {name: asked[name] for name in same}

@@ -14,7 +14,6 @@ from headgate.core.access import Action
 from headgate.core.errors import InvalidRequest
 from headgate.gateway import Gateway
 from headgate.server.access import Access
-from headgate.server.asgi import ClientGone
 from headgate.server.multipart import Multipart, Part, read_boundary
 from headgate.server.reading import Nothing, Word, read_query
 from headgate.server.replies import admit, admit_work, json_reply, paged, route
@@ -102,13 +101,8 @@ class _Form:
         self._words_bytes = 0
 
     async def read(self, request: Request, upload: Upload) -> None:
-        more = True
-        while more:
-            message = await request.receive()
-            if message["type"] == "http.disconnect":
-                raise ClientGone
-            more = message.get("more_body", False)
-            for found in self._multipart.feed(message.get("body", b"")):
+        async for data in request.stream():
+            for found in self._multipart.feed(data):
                 if isinstance(found, Part):
                     self._begin(found)
                 elif self._part == _FILE:

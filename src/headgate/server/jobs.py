@@ -17,9 +17,17 @@ from headgate.gateway import Gateway
 from headgate.runner.jobs import JobHandle
 from headgate.runner.submission import Submission, at_index
 from headgate.server.access import Access, Caller
-from headgate.server.asgi import CancelledWhenGone
 from headgate.server.reading import Nothing, Word, read_body, read_idempotency_key, read_query
-from headgate.server.replies import accepted, admit, admit_work, json_reply, page, paged, route
+from headgate.server.replies import (
+    accepted,
+    admit,
+    admit_work,
+    cancelled_when_gone,
+    json_reply,
+    page,
+    paged,
+    route,
+)
 
 USUAL_LIMIT: Final = 20
 LONGEST_WAIT_S: Final = 60.0
@@ -118,7 +126,7 @@ class JobRoutes:
         if not 0 <= wait_s <= LONGEST_WAIT_S:
             raise InvalidRequest(f"wait must be from 0 to {LONGEST_WAIT_S:g} seconds", param="wait")
         job_id = request.path_params["job_id"]
-        with CancelledWhenGone(request.scope), contextlib.suppress(TimeoutError):
+        with cancelled_when_gone(request), contextlib.suppress(TimeoutError):
             if wait_s and (job := await self._ended(job_id, wait_s, caller.tenant)) is not None:
                 return json_reply(job)
         return json_reply(await self._gateway.jobs.get(job_id, tenant=caller.tenant))
