@@ -7,10 +7,11 @@ from typing import Final, TypeVar
 import msgspec
 
 from headgate.batches.ends import Ends
-from headgate.batches.files import BATCH_TASK, Files, check_limit
+from headgate.batches.files import Files, check_limit
 from headgate.batches.job import FINALIZE, VALIDATE, batch_task
 from headgate.batches.run import Parts
 from headgate.core.batch import (
+    BATCH_TASK,
     MOST_PAIRS,
     Batch,
     BatchError,
@@ -38,6 +39,7 @@ from headgate.runner.jobs import Jobs
 from headgate.runner.submission import Submission
 
 ENDPOINT: Final = "POST /v1/batches"
+RETRY_ENDPOINT: Final = "POST /v1/batches/{batch_id}/retry"
 MOST_LISTED: Final = 100
 DAY_S: Final = 86_400.0
 GRACE_S: Final = 3 * DAY_S
@@ -115,10 +117,12 @@ class Batches:
     ) -> Created:
         """A new batch of the lines that failed. Its metadata names the first: `retry_of`."""
         batch = await self.get(batch_id, tenant=tenant)
-        if not batch.status.final or batch.error_file_id is None:
-            what = "none of its lines failed" if batch.status.final else "its lines have not ended yet"
-            raise StateConflict(f"batch {batch_id} is {batch.status}: {what}")
-        await self._files.get(batch.error_file_id, tenant=tenant)
+        if not batch.status.final:
+            raise StateConflict(f"batch {batch_id} is {batch.status}: its lines have not ended yet")
+        if batch.error_file_id is None:
+            raise StateConflict(f"batch {batch_id} is {batch.status}: it has no error file, nothing to retry")
+        for file_id in (batch.input_file_id, batch.error_file_id):
+            await self._files.get(file_id, tenant=tenant)
         metadata = {**(batch.metadata or {}), RETRY_OF: batch_id}
         if len(metadata) > MOST_PAIRS:
             metadata = {RETRY_OF: batch_id}
@@ -130,8 +134,9 @@ class Batches:
             models=tuple(models),
             failed_file_id=batch.error_file_id,
         )
-        endpoint = f"{ENDPOINT}/{batch_id}/retry"
-        return await self._submit(order, idempotency_key=idempotency_key, endpoint=endpoint, tenant=tenant)
+        return await self._submit(
+            order, idempotency_key=idempotency_key, endpoint=RETRY_ENDPOINT, tenant=tenant
+        )
 
     async def get(self, batch_id: str, *, tenant: str = "local") -> Batch:
         """How it stands; `UnknownBatch` when this tenant has none of that id."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from headgate.batches.folder import Draft, sweep
-from headgate.core.batch import LONGEST_WINDOW_S
+from headgate.core.batch import BATCH_TASK, LONGEST_WINDOW_S
 from headgate.core.errors import InvalidRequest, StateConflict, StoreUnavailable, UnknownFile
 from headgate.core.job import JobState
 from headgate.core.messages import check_text
@@ -22,7 +22,6 @@ from headgate.runner.durable import Durable
 from headgate.runner.payloads import record
 
 COLLECTION: Final = "files"
-BATCH_TASK: Final = "headgate.batch"
 FILE_BYTES: Final = 200 * 1024 * 1024
 MOST_LISTED: Final = 1000
 DAY_S: Final = 86_400.0

@@ -2,9 +2,8 @@
 
 from typing import Final
 
-from headgate.batches.files import BATCH_TASK
 from headgate.batches.run import BatchRun, Parts
-from headgate.core.batch import LONGEST_LOOK_S, Batch, BatchOrder, Checked, Closing, failed
+from headgate.core.batch import BATCH_TASK, LONGEST_LOOK_S, Batch, BatchOrder, Checked, Closing, failed
 from headgate.core.retry import RetryPolicy
 from headgate.runner.context import Context
 from headgate.runner.outcomes import RetryLater

@@ -39,7 +39,7 @@ from headgate.runner.jobs import Jobs
 from headgate.runner.outcomes import RetryLater
 from headgate.runner.submission import Submission
 
-CHUNK_LINES: Final = 500
+CHUNK_LINES: Final = 200
 CHUNK_BYTES: Final = 8 * 1024 * 1024
 CANCEL_BITE: Final = 500
 STOPPED_LOOK_S: Final = 0.5

@@ -14,6 +14,8 @@ import msgspec
 
 from headgate.core.errors import InvalidRequest
 
+BATCH_TASK: Final = "headgate.batch"
+"""The task of a batch's own job."""
 JOB_PREFIX: Final = "job_"
 BATCH_PREFIX: Final = "batch_"
 TASKS: Final[Mapping[str, str]] = {"/v1/chat/completions": "chat", "/v1/embeddings": "embeddings"}
@@ -253,15 +255,18 @@ def check_endpoint(endpoint: object) -> None:
 
 def check_metadata(metadata: object) -> None:
     """As OpenAI has it: up to 16 pairs of short texts."""
-    if metadata is None:
-        return
-    fits = isinstance(metadata, Mapping) and len(metadata) <= MOST_PAIRS
-    if not fits or not all(_is_pair(name, value) for name, value in metadata.items()):  # type: ignore[attr-defined]
+    if metadata is not None and not _is_metadata(metadata):
         raise InvalidRequest(
             f"metadata must be up to {MOST_PAIRS} pairs of text: names up to {LONGEST_NAME_CHARS} characters,"
             f" values up to {LONGEST_VALUE_CHARS}",
             param="metadata",
         )
+
+
+def _is_metadata(value: object) -> bool:
+    if not isinstance(value, Mapping) or len(value) > MOST_PAIRS:
+        return False
+    return all(_is_pair(name, inner) for name, inner in value.items())
 
 
 def _is_pair(name: object, value: object) -> bool:
