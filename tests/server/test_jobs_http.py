@@ -256,6 +256,21 @@ def test_a_query_that_makes_no_sense_is_refused(play: Play, query: str, param: s
     play(scene)
 
 
+def test_a_client_that_leaves_amid_its_body_submits_nothing_and_is_no_error(play: Play) -> None:
+    """The log stays quiet: `play` looks."""
+
+    async def scene() -> None:
+        async with opened({}, tasks=TASKS) as house:
+            wire = Wire(*await asyncio.open_connection("127.0.0.1", house.port))
+            await wire.send(b'POST /v1/jobs HTTP/1.1\r\nHost: a\r\nContent-Length: 99\r\n\r\n{"task": "echo"')
+            await until(lambda: house.serving.server.connections == 1)
+            wire.reset()
+            await until(lambda: not house.serving.server.connections)
+            assert await house.gateway.jobs.list() == []
+
+    play(scene)
+
+
 # ---- Waiting --------------------------------------------------------------------------------------------------
 
 
