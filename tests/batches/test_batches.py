@@ -3,11 +3,14 @@
 from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 from batches.lines import CHAT, EMBEDDINGS, jsonl, line, read
 from jobstage import JobStage, JobStages, database, on_each_database, on_job_stages
 
-from headgate.core.batch import Batch, BatchState, job_id_of
+from headgate.batches.job import FINALIZE, VALIDATE
+from headgate.core.batch import Batch, BatchState, Checked, Closing
+from headgate.core.batch_order import job_id_of
 from headgate.core.errors import InvalidRequest, KeyMismatch, StateConflict, UnknownBatch, UnknownFile
 from headgate.core.ports.claims import Want
 from headgate.core.record import RecordWrite
@@ -369,14 +372,20 @@ async def test_a_batch_goes_on_wherever_its_gateway_was_stopped(stages: JobStage
 
 @on_job_stages
 async def test_files_that_were_half_written_are_written_anew(stages: JobStages) -> None:
-    """Killed after the files have their names and before the batch has ended: the next run writes them again, whole."""
-    stage = await stages.open({"latency_s": 0.0}, work=False)
+    """Killed in the middle of its files: the next run writes the same files again, whole, and every line is in them."""
+    stage = await stages.open(INSTANT, work=False)
     batch = await create(stage, jsonl(range(5)))
-    files = stage.gateway.files
-    ids = iter(("file-000000000001a", "file-000000000002b"))
-    files.new_id = lambda: next(ids)  # type: ignore[method-assign]
-    files.path("file-000000000001a").write_bytes(b"half a li")
+    store, now = stage.gateway.durable.store, stage.epoch
+    await store.join("dead", now=now, lease_s=30)
+    await store.ready(now=now)
+    (claim,) = await store.claim([Want("", 1)], node="dead", suspects=0, now=now)
+    closing = Closing(at=now, output_file_id="file-000000000001a", error_file_id="file-000000000002b")
+    steps = {VALIDATE: Checked(at=now, total=5, chunk_lines=5), FINALIZE: closing}
+    for name, step in steps.items():
+        await store.save_step(claim.id, claim.lease, name=name, result=msgspec.json.encode(step), now=now)
+    await store.bury_nodes(["dead"], now=now)
+    stage.gateway.files.path("file-000000000002b").write_bytes(b"half a li")
     await stage.gateway.work()
     over = await stage.gateway.batches.wait(batch.id)
-    assert over.output_file_id == "file-000000000001a"
-    assert len(await read(stage.gateway, over.output_file_id)) == 5
+    assert (over.output_file_id, over.error_file_id) == (None, "file-000000000002b")
+    assert len(await read(stage.gateway, over.error_file_id)) == 5

@@ -11,23 +11,25 @@ from headgate.batches.files import Files, check_limit
 from headgate.batches.job import FINALIZE, VALIDATE, batch_task
 from headgate.batches.run import Parts
 from headgate.core.batch import (
-    BATCH_TASK,
-    MOST_PAIRS,
     Batch,
     BatchError,
-    BatchOrder,
     BatchState,
     Checked,
     Closing,
     Standing,
-    batch_id_of,
     begin,
+    failed,
+    under_way,
+)
+from headgate.core.batch_order import (
+    BATCH_TASK,
+    MOST_PAIRS,
+    BatchOrder,
+    batch_id_of,
     check_endpoint,
     check_metadata,
-    failed,
     is_batch_id,
     job_id_of,
-    under_way,
     window_s,
 )
 from headgate.core.errors import InvalidRequest, StateConflict, UnknownBatch

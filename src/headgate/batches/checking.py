@@ -7,8 +7,9 @@ from typing import Any
 
 from headgate.batches.lines import LineFile
 from headgate.core.access import covers
-from headgate.core.batch import MOST_LINES, BatchError, BatchOrder
+from headgate.core.batch import BatchError
 from headgate.core.batch_lines import MOST_ERRORS, LineChecks, too_long, wrong_whole
+from headgate.core.batch_order import MOST_LINES, BatchOrder
 from headgate.core.errors import InvalidRequest
 
 

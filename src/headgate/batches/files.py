@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from headgate.batches.folder import Draft, sweep
-from headgate.core.batch import BATCH_TASK, LONGEST_WINDOW_S
+from headgate.core.batch_order import BATCH_TASK, LONGEST_WINDOW_S
 from headgate.core.errors import InvalidRequest, StateConflict, StoreUnavailable, UnknownFile
 from headgate.core.job import JobState
 from headgate.core.messages import check_text

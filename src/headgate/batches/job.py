@@ -3,7 +3,8 @@
 from typing import Final
 
 from headgate.batches.run import BatchRun, Parts
-from headgate.core.batch import BATCH_TASK, LONGEST_LOOK_S, Batch, BatchOrder, Checked, Closing, failed
+from headgate.core.batch import LONGEST_LOOK_S, Batch, Checked, Closing, failed
+from headgate.core.batch_order import BATCH_TASK, BatchOrder
 from headgate.core.retry import RetryPolicy
 from headgate.runner.context import Context
 from headgate.runner.outcomes import RetryLater

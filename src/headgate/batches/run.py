@@ -15,23 +15,19 @@ from headgate.batches.lines import ChosenLines, custom_ids
 from headgate.batches.output import Output
 from headgate.core.batch import (
     LONGEST_LOOK_S,
-    TASKS,
     Batch,
     BatchError,
-    BatchOrder,
     Checked,
     Closing,
     Standing,
-    batch_id_of,
     begin,
     ended,
-    ends_at_of,
     next_look_s,
     open_in,
     under_way,
-    window_s,
 )
 from headgate.core.batch_lines import CANCELLED, EXPIRED, LINE_CANCELLED, Line
+from headgate.core.batch_order import TASKS, BatchOrder, batch_id_of, ends_at_of, window_s
 from headgate.core.errors import BacklogFull, UnknownFile, UnknownModel
 from headgate.runner.context import Context
 from headgate.runner.durable import Durable

@@ -12,7 +12,8 @@ from headgate.cli.inputs import read_object
 from headgate.cli.options import ConfigOption, JsonOption, TenantOption, read_seconds
 from headgate.cli.running import run, settings_to_look
 from headgate.cli.screen import note, show, show_json
-from headgate.core.batch import TASKS, Batch
+from headgate.core.batch import Batch
+from headgate.core.batch_order import TASKS
 from headgate.core.errors import InvalidRequest
 from headgate.gateway import Gateway
 

@@ -5,7 +5,8 @@ from typing import Any, Final
 
 import msgspec
 
-from headgate.core.batch import JOB_PREFIX, BatchError
+from headgate.core.batch import BatchError
+from headgate.core.batch_order import JOB_PREFIX
 from headgate.core.errors import InvalidRequest
 from headgate.core.failures import FailureKind
 from headgate.core.job import Job, JobState, Reason

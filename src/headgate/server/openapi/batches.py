@@ -4,13 +4,8 @@ from typing import Any, Final
 
 from headgate.batches.batches import MOST_LISTED as MOST_BATCHES
 from headgate.batches.files import MOST_LISTED as MOST_FILES
-from headgate.core.batch import (
-    LONGEST_NAME_CHARS,
-    LONGEST_VALUE_CHARS,
-    MOST_PAIRS,
-    TASKS,
-    BatchState,
-)
+from headgate.core.batch import BatchState
+from headgate.core.batch_order import LONGEST_NAME_CHARS, LONGEST_VALUE_CHARS, MOST_PAIRS, TASKS
 from headgate.server.batches import USUAL_LIMIT as USUAL_BATCHES
 from headgate.server.files import USUAL_LIMIT as USUAL_FILES
 from headgate.server.openapi.shapes import (
