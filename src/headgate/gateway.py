@@ -1,9 +1,10 @@
-"""The library's face: direct calls, jobs, dead letters, records, status. It is handed its parts."""
+"""The library's face: direct calls, jobs, dead letters, batches, files, records, status. It is handed its parts."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from headgate.batches import Batches, Files
 from headgate.core import events
 from headgate.core.errors import InvalidRequest
 from headgate.core.ports.clock import Clock
@@ -36,6 +37,7 @@ class Gateway(DirectCalls):
         requests: Requests,
         durable: Durable,
         webhooks: Webhooks,
+        files: Files,
         *,
         clock: Clock,
         new_id: Callable[[], str],
@@ -54,6 +56,8 @@ class Gateway(DirectCalls):
         self.records = Records(durable, clock)
         self.webhooks = WebhookDesk(webhooks, durable, self.jobs, clock, new_id)
         self.models = Models(routes, durable.store, durable.start, clock, fanout)
+        self.files = files
+        self.batches = Batches(self.jobs, files, durable, clock=clock, check_model=routes.find)
         self._fanout = fanout
         self._durable = durable
         self.wire = Relaying(
@@ -87,7 +91,7 @@ class Gateway(DirectCalls):
     async def work(self) -> None:
         """Run jobs in this process from now on. Calling it again changes nothing."""
         await self.models.watch()
-        await self._durable.work()
+        await asyncio.gather(self.files.sweep(), self._durable.work())
 
     async def landed(self, within_s: float) -> None:
         """Wait until no call is on its way, but no longer than this."""

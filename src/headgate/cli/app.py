@@ -5,7 +5,20 @@ from typing import Annotated
 import typer
 
 import headgate
-from headgate.cli import config, dead, demo, doctor, jobs, keys, models, requests, serve, webhooks, work
+from headgate.cli import (
+    batches,
+    config,
+    dead,
+    demo,
+    doctor,
+    jobs,
+    keys,
+    models,
+    requests,
+    serve,
+    webhooks,
+    work,
+)
 
 app = typer.Typer(
     name="headgate",
@@ -19,6 +32,7 @@ app.command("serve")(serve.command)
 app.command("work")(work.command)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(dead.app, name="dead")
+app.add_typer(batches.app, name="batches")
 app.add_typer(keys.app, name="keys")
 app.add_typer(webhooks.app, name="webhooks")
 app.add_typer(models.app, name="models")

@@ -7,6 +7,8 @@ HeadgateError
 │   ├── UnknownTask
 │   ├── UnknownJob                  also another tenant's
 │   ├── UnknownRequest              likewise, or forgotten
+│   ├── UnknownBatch                likewise
+│   ├── UnknownFile                 likewise
 │   ├── PayloadTooLarge
 │   ├── KeyMismatch                 an idempotency key came back with another request
 │   └── DuplicateRequest            the same request id is already in flight
@@ -115,8 +117,26 @@ class UnknownRequest(InvalidRequest):
         super().__init__(message, param="id")
 
 
+class UnknownBatch(InvalidRequest):
+    """No such batch; another tenant's looks the same."""
+
+    code = "not_found"
+
+    def __init__(self, batch_id: str) -> None:
+        super().__init__(f"there is no batch {batch_id[:100]!r}", param="id")
+
+
+class UnknownFile(InvalidRequest):
+    """No such file, or its time is over; another tenant's looks the same."""
+
+    code = "not_found"
+
+    def __init__(self, file_id: str) -> None:
+        super().__init__(f"there is no file {file_id[:100]!r}", param="id")
+
+
 class PayloadTooLarge(InvalidRequest):
-    """More than a job may carry."""
+    """More than a job or a file may carry."""
 
     code = "payload_too_large"
 

@@ -31,6 +31,8 @@ class Caller(Protocol):
     tenant: str
     lane: Lane
     """Where its requests queue unless they say otherwise."""
+    models: tuple[str, ...]
+    """What it may use, as its key lists it; none: every model."""
     limited: bool
     """Whether there are `allowances` to tell."""
 
@@ -69,6 +71,7 @@ class _Anybody:
     name = "local"
     tenant = "local"
     lane = Lane.INTERACTIVE
+    models: tuple[str, ...] = ()
     limited = False
 
     def may(self, action: Action) -> bool:  # noqa: ARG002 - the protocol's shape
@@ -103,13 +106,14 @@ class OpenAccess:
 class KeyCaller:
     """The holder of one key. All its requests share this: it is what counts them."""
 
-    __slots__ = ("_meter", "_now", "digest", "key", "lane", "limited", "name", "tenant")
+    __slots__ = ("_meter", "_now", "digest", "key", "lane", "limited", "models", "name", "tenant")
 
     def __init__(self, kept: KeptKey, meter: Meter, now: Callable[[], float]) -> None:
         self.key = kept.key
         self.digest = kept.digest
         self.name = kept.key.name
         self.tenant = kept.key.tenant
+        self.models = kept.key.models
         self.lane = kept.key.lane
         self.limited = meter.limited
         self._meter = meter

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from headgate.batches.files import Files
 from headgate.blocking import BlockingGateway
 from headgate.core.budget import CAPACITY, RetryBudget
 from headgate.core.health import Health
@@ -89,6 +90,7 @@ def build(
         requests,
         durable,
         webhooks,
+        builder.files(durable),
         clock=builder.clock,
         new_id=builder.new_id,
         fanout=builder.fanout,
@@ -185,6 +187,15 @@ class _Builder:
             check_webhook=webhooks.check_url,
         )
         return durable, webhooks
+
+    def files(self, durable: Durable) -> Files:
+        return Files(
+            durable,
+            self.settings.data_dir / "files",
+            clock=self.clock,
+            new_id=self.new_id,
+            most_bytes=self.settings.limits.file_bytes,
+        )
 
     def _tasks(self, handed_in: Iterable[Task[Any, Any]]) -> TaskTable:
         table = TaskTable((*BUILT_IN, *handed_in))
