@@ -58,8 +58,7 @@ class BlockingGateway:
 
     def stream(self, *, model: str, messages: Sequence[Message], **options: Any) -> Iterator[Chunk]:
         """As `Gateway.stream`: an iterator of chunks, closed when it is read to the end or dropped."""
-        stream = self._portal.opened.stream(model=model, messages=messages, **options)
-        return self._portal.iterate(stream, stream.aclose)
+        return self._portal.iterate(self._portal.opened.stream(model=model, messages=messages, **options))
 
     def status(self) -> QueueStatus:
         """As `Gateway.status`."""

@@ -7,12 +7,23 @@ import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from headgate.core.errors import Draining
 
 T = TypeVar("T")
+Item_co = TypeVar("Item_co", covariant=True)
 Opened = TypeVar("Opened")
+
+
+class Closable(Protocol[Item_co]):
+    """An asynchronous iterator that holds something until it is closed."""
+
+    def __aiter__(self) -> AsyncIterator[Item_co]: ...
+
+    async def __anext__(self) -> Item_co: ...
+
+    async def aclose(self) -> None: ...
 
 
 class Portal(Generic[Opened]):
@@ -55,10 +66,6 @@ class Portal(Generic[Opened]):
             raise self._failures[0]
 
     @property
-    def is_open(self) -> bool:
-        return self._loop is not None
-
-    @property
     def opened(self) -> Opened:
         """What is held open. Use it inside of `run` only."""
         if self._opened is None:
@@ -81,14 +88,14 @@ class Portal(Generic[Opened]):
             future.cancel()
             raise
 
-    def iterate(self, items: AsyncIterator[T], close: Callable[[], Coroutine[Any, Any, None]]) -> Iterator[T]:
-        """The same items without await. `close` is called when they are read to their end, or dropped."""
+    def iterate(self, items: "Closable[T]") -> Iterator[T]:
+        """The same items without await; closed when they are read to their end, or dropped."""
         try:
             while (item := self.run(_next(items))) is not None:
                 yield item
         finally:
-            if self.is_open:
-                self.run(close())
+            if self._loop is not None:
+                self.run(items.aclose())
 
     async def _known(self, work: Coroutine[Any, Any, T]) -> T:
         """Calls are known, so that closing ends them; a worker's jobs are not calls, and end in their own way."""
@@ -121,5 +128,5 @@ class Portal(Generic[Opened]):
             ready.set()
 
 
-async def _next(items: AsyncIterator[T]) -> T | None:
+async def _next(items: Closable[T]) -> T | None:
     return await anext(items, None)
