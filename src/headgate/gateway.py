@@ -27,6 +27,7 @@ from headgate.dispatch.status import QueueStatus, queue_status
 from headgate.dispatch.streams import ReplyStream
 from headgate.dispatch.work import Check
 from headgate.observe.fanout import EventFanout
+from headgate.runner.bulk import BulkJobs
 from headgate.runner.dead_letters import DeadLetters
 from headgate.runner.durable import Durable
 from headgate.runner.jobs import Jobs
@@ -58,6 +59,7 @@ class Gateway:
         self.routes = routes
         self.jobs = Jobs(durable, clock, fanout)
         self.dead_letters = DeadLetters(durable, self.jobs, clock, fanout)
+        self.bulk = BulkJobs(durable, self.jobs, self.dead_letters)
         self.records = Records(durable, clock)
         self.router = ResponseRouter(
             on_stray=lambda request_id: fanout(events.StrayAnswer(request_id=request_id))

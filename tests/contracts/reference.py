@@ -12,10 +12,21 @@ from contracts.reference_rows import LIVE, WAITING, Row
 
 from headgate.core.errors import KeyInProgress, KeyMismatch, RecordExists
 from headgate.core.idempotency import InProgress, KeyState, Mismatch, Run, SameJob, Unknown
-from headgate.core.job import Accepted, Claim, Entry, JobState, NewJob, Settled, Settlement
+from headgate.core.job import (
+    Accepted,
+    Claim,
+    Ended,
+    Entry,
+    FollowUps,
+    Job,
+    JobState,
+    NewJob,
+    Settled,
+    Settlement,
+    nothing_follows,
+)
 from headgate.core.ports.claims import Ready, Renewal, Want
 from headgate.core.ports.jobs import CancelAnswer
-from headgate.core.ports.upkeep import Buried
 
 COOL_AGAIN_S = 60.0
 
@@ -124,6 +135,30 @@ class Reference(KeysAndRecords):
                 row.revive_at = None
                 discarded.append(job_id)
         return discarded
+
+    # ---- Batches ----------------------------------------------------------------------------------------
+
+    def _of_batch(self, batch_id: str, tenant: str) -> list[Row]:
+        rows = sorted(self.jobs.values(), key=lambda row: row.job.id)
+        return [row for row in rows if (row.job.batch_id, row.job.tenant) == (batch_id, tenant)]
+
+    def batch_counts(self, batch_id: str, *, tenant: str) -> dict[str, int]:
+        states = [row.seen().state for row in self._of_batch(batch_id, tenant)]
+        return {str(state): states.count(state) for state in JobState}
+
+    def batch_jobs(self, batch_id: str, *, tenant: str, limit: int, after: str | None = None) -> list[Job]:
+        shown = [row.seen() for row in self._of_batch(batch_id, tenant)]
+        rest = [job for job in shown if after is None or job.id > after]
+        return [msgspec.structs.replace(job, input=None, history=()) for job in rest[:limit]]
+
+    def cancel_batch(self, batch_id: str, *, tenant: str, now: float, limit: int) -> int:
+        rows = self._of_batch(batch_id, tenant)
+        pending = [row for row in rows if row.state in WAITING]
+        unmarked = [row for row in rows if row.state == "running" and row.cancel_at is None]
+        chosen = [*pending, *unmarked][:limit]
+        for row in chosen:
+            self.cancel(row.job.id, now=now)
+        return len(chosen)
 
     # ---- Claims -----------------------------------------------------------------------------------------
 
@@ -242,16 +277,20 @@ class Reference(KeysAndRecords):
         asked = [row for row in self.rows("running") if row.cancel_at is not None and row.cancel_at < before]
         return [row.claim() for row in asked][:limit]
 
-    def expire(self, *, now: float, limit: int) -> list[Buried]:
+    def expire(self, *, now: float, limit: int, follow_ups: FollowUps = nothing_follows) -> list[Ended]:
+        with self.all_or_nothing():
+            ended = self._expire(now, limit)
+            for job in [job for one in ended for job in follow_ups(one)]:
+                self._accept(job, now)
+        return ended
+
+    def _expire(self, now: float, limit: int) -> list[Ended]:
         late = [row for row in self.rows(*WAITING) if row.expires_at <= now][:limit]
         for row in late:
             row.end("dead_letter", now, "expired", Entry(outcome="expired", at=now, kind="expired"))
             row.error = row.error or "it was not done before it expired"
             row.error_class = row.error_class or "expired"
-        return [
-            Buried(row.job.id, row.job.tenant, row.job.task, row.job.model, "expired", row.attempts)
-            for row in late
-        ]
+        return [row.ended() for row in late]
 
     def revivable(self, *, now: float, limit: int) -> list[tuple[str, str]]:
         cooled = [

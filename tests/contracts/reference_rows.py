@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from headgate.core.job import Attempt, Claim, Entry, Job, JobState, NewJob, due
+from headgate.core.job import Attempt, Claim, Ended, Entry, Job, JobState, NewJob, due
 
 WAITING = ("scheduled", "ready", "suspect")
 LIVE = (*WAITING, "running")
@@ -57,10 +57,16 @@ class Row:
 
     def claim(self) -> Claim:
         """The job as its worker gets it."""
-        told: dict[str, Any] = {}
-        for name in Claim.__struct_fields__:
-            told[name] = getattr(self, name) if hasattr(self, name) else getattr(self.job, name)
-        return Claim(**told)
+        return Claim(**self._told(Claim.__struct_fields__))
+
+    def ended(self) -> Ended:
+        """The job as those hear of it who have something to add to its end."""
+        return Ended(**{**self._told(Ended.__struct_fields__), "state": JobState(self.state)})
+
+    def _told(self, names: tuple[str, ...]) -> dict[str, Any]:
+        return {
+            name: getattr(self, name) if hasattr(self, name) else getattr(self.job, name) for name in names
+        }
 
     def seen(self) -> Job:
         """The job as `find` shows it."""

@@ -29,7 +29,7 @@ from stores_under_test import Home, nodes_of
 from headgate.core.errors import HeadgateError
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.idempotency import KeyClaim, Run, Unknown
-from headgate.core.job import Claim, NewJob
+from headgate.core.job import Claim, Ended, NewJob
 from headgate.core.job_rules import Cancelled, Completed, Crashed, Deferred, Failed, Outcome, Skipped, settle
 from headgate.core.messages import Lane
 from headgate.core.ports.claims import Ready, Renewal, Want
@@ -48,6 +48,7 @@ ticks = st.sampled_from([0.5, 3.0, LEASE_S, LEASE_S + 1, 61.0, 4000.0])
 tenants = st.sampled_from(["a", "b", "B"])
 nodes = st.sampled_from(["n1", "n2"])
 models = st.sampled_from(["", "m"])
+batches = st.sampled_from([None, "x", "y"])
 outcomes: st.SearchStrategy[Outcome] = st.sampled_from(
     [
         Completed(b'"done"'),
@@ -130,6 +131,9 @@ class StoreMachine(RuleBasedStateMachine):
             run_at=self.now + draw(st.sampled_from([0.0, 0.0, -70.0, 15.0])),
             expires_at=expires_at,
             dedup_key=draw(st.sampled_from([None, "d", "d", "e"])),
+            batch_id=draw(batches),
+            webhook=draw(st.sampled_from([None, "https://example.com/hook"])),
+            metadata=draw(st.sampled_from([None, b'{"n":1}'])),
             key=None if plain else draw(st.none() | self.keys("jobs")),
             records=tuple(a_record(name, unique_key=unique) for name, unique in writes),
         )
@@ -317,6 +321,11 @@ class StoreMachine(RuleBasedStateMachine):
         self.both("cancel", job_id, now=self.now, tenant="not theirs")
         self.both("cancel", job_id, now=self.now, tenant=tenant, why="enough")
 
+    @precondition(lambda self: self.reference.rows(*WAITING, "running"))
+    @rule(batch=batches, tenant=tenants, limit=st.sampled_from([0, 1, 2, ALL]))
+    def cancel_a_batch(self, batch: str | None, tenant: str, limit: int) -> None:
+        self.both("cancel_batch", batch or "z", tenant=tenant, now=self.now, limit=limit)
+
     @precondition(lambda self: self.reference.rows("dead_letter"))
     @rule(
         data=st.data(),
@@ -344,11 +353,19 @@ class StoreMachine(RuleBasedStateMachine):
             case "ready":
                 self.both("ready", now=self.now)
             case "expire":
-                self.both("expire", now=self.now, limit=ALL)
+                self.both("expire", now=self.now, limit=ALL, follow_ups=self.one_that_follows)
             case "prune":
                 self.both("prune", before=self.now - 100.0, limit=ALL)
             case "purge":
                 self.both("purge_keys", now=self.now, limit=ALL)
+
+    def one_that_follows(self, ended: Ended) -> tuple[NewJob, ...]:
+        """After those that have a webhook; it tells all that was known of the one that ended."""
+        if ended.webhook is None:
+            return ()
+        body = msgspec.json.encode(ended)
+        follower = a_job(f"{ended.id}+{self.now:.1f}", tenant=ended.tenant, task="tell", input=body)
+        return (msgspec.structs.replace(follower, run_at=self.now, expires_at=self.now + 3000.0),)
 
     @precondition(lambda self: self.reference.rows("running"))
     @rule(node=nodes)
@@ -439,6 +456,11 @@ class StoreMachine(RuleBasedStateMachine):
             assert sorted(await store.revivable(now=now, limit=ALL)) == reference.revivable(
                 now=now, limit=ALL
             )
+        for tenant, batch in (("a", "x"), ("B", "y")):
+            page: dict[str, Any] = {"tenant": tenant, "limit": 2, "after": min(expected, default=None)}
+            assert await store.batch_jobs(batch, **page) == reference.batch_jobs(batch, **page)
+            counts = await store.batch_counts(batch, tenant=tenant)
+            assert counts == reference.batch_counts(batch, tenant=tenant)
         # A time before all times: it shows who stands in line and promotes nobody.
         assert _settled_order(await store.ready(now=0.0)) == reference.ready(now=0.0)
 

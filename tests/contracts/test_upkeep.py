@@ -1,5 +1,7 @@
 """Rescue, expiry, revival, pruning and purging: nothing is stuck, lost or kept for ever, in bounded bites."""
 
+import asyncio
+
 import pytest
 from contracts.job_stage import (
     EVER,
@@ -24,8 +26,9 @@ from contracts.job_stage import (
 )
 from stores_under_test import Home, nodes_of, on_each_store
 
+from headgate.core.errors import RecordExists
 from headgate.core.idempotency import Replay, Run
-from headgate.core.job import JobState, Settled
+from headgate.core.job import Ended, JobState, NewJob, Settled
 from headgate.core.job_rules import Cancelled, Completed, Crashed, Outcome, Skipped
 from headgate.core.messages import Lane
 from headgate.core.ports.jobs import JobFilter
@@ -181,6 +184,48 @@ async def test_what_expired_is_told_with_what_people_need(store: Store) -> None:
     assert (buried.reason, buried.attempts) == ("expired", 1)
     job = await found(store, "j")
     assert (job.error, job.error_class) == ("transient 503", "transient"), "the last failure says more"
+
+
+@on_each_store
+async def test_what_follows_an_expired_job_comes_with_its_end(store: Store) -> None:
+    """Somebody who is to hear of it hears of it, once, and is told what the record says."""
+    told = {"webhook": "https://example.com/hook", "metadata": b'{"n":1}', "expires_at": NOW + 10}
+    await store.accept([a_job("told", **told), a_job("untold", expires_at=NOW + 10)], now=NOW)
+    heard: list[Ended] = []
+
+    def follow_ups(ended: Ended) -> tuple[NewJob, ...]:
+        heard.append(ended)
+        return () if ended.webhook is None else (a_job(f"{ended.id}'s", task="tell"),)
+
+    rung = asyncio.Event()
+    store.on_ready(rung.set)
+    for _ in range(2):
+        await store.expire(now=NOW + 10, limit=9, follow_ups=follow_ups)
+
+    assert rung.is_set()
+    assert await state_of(store, "told's") is JobState.PENDING
+    assert sum((await store.count()).values()) == 3
+    (ended,) = [one for one in heard if one.id == "told"]
+    job = await found(store, "told")
+    assert (ended.webhook, ended.metadata, ended.finished_at) == (job.webhook, b'{"n":1}', NOW + 10)
+    assert (ended.state, ended.reason) == (job.state, job.reason)
+    assert (ended.error, ended.error_class, ended.result) == (job.error, job.error_class, None)
+
+
+@on_each_store
+async def test_without_what_follows_it_nothing_expires(store: Store) -> None:
+    """All or nothing: an end that nobody was told of could not be told later."""
+    await store.put_records("local", [a_record("r", unique_key="taken")], now=NOW)
+    await store.accept([a_job("1", expires_at=NOW + 1), a_job("2", expires_at=NOW + 1)], now=NOW)
+    before = await picture(store)
+
+    def clash(ended: Ended) -> tuple[NewJob, ...]:
+        return (a_job(f"after {ended.id}", records=(a_record(ended.id, unique_key="taken"),)),)
+
+    with pytest.raises(RecordExists):
+        await store.expire(now=NOW + 1, limit=9, follow_ups=clash)
+
+    assert await picture(store) == before
 
 
 @on_each_store

@@ -1,7 +1,7 @@
 """A real gateway behind a real port, in the test's own loop."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +11,7 @@ from headgate.core.events import Event
 from headgate.dispatch.clock import SystemClock
 from headgate.dispatch.ids import random_id
 from headgate.gateway import Gateway
+from headgate.runner.tasks import Task
 from headgate.server.access import Access, OpenAccess
 from headgate.server.http import HttpLimits
 from headgate.server.serving import Serving
@@ -42,10 +43,11 @@ async def opened(
     access: Access | None = None,
     limits: HttpLimits | None = None,
     work: bool = False,
+    tasks: Iterable[Task[Any, Any]] = (),
 ) -> AsyncIterator[House]:
     """Serve these settings until the block ends."""
     clock = SystemClock()
-    gateway = wiring.build(wiring.read_settings(settings, env={}), clock=clock)
+    gateway = wiring.build(wiring.read_settings(settings, env={}), clock=clock, tasks=tasks)
     serving = Serving(
         gateway,
         access or OpenAccess(),

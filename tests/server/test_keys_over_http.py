@@ -1,94 +1,19 @@
 """Keys at a real port: every route by role and carrier, limits and refusals as clients meet them, tenants apart."""
 
-import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
-from server.http.front_stage import Answer, Play, Wire
-from server.stage import House, opened
+from server.error_matrix import MATRIX
+from server.http.front_stage import Play
+from server.locked_stage import BODY, locked, path_of
 
-from headgate.core.access import AccessTerms, Role
+from headgate.core.access import Role, may
 from headgate.core.ports.jobs import JobFilter
-from headgate.dispatch.clock import SystemClock
-from headgate.dispatch.ids import random_id
-from headgate.runner.access_keys import AccessKeys
-from headgate.server.access import KeyedAccess
-from headgate.stores.sqlite import SqliteStore
-
-BODY = {"model": "simulated/instant", "messages": [{"role": "user", "content": "hello"}]}
-INFERENCE = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings")
-OPEN = ("/health", "/health/live", "/health/ready", "/api/v1/health", "/openapi.json")
-LOOKING = ("/v1/models", "/v1/models/simulated", "/v1/jobs/{job_id}")
-WATCHING = ("/queue/status", "/metrics")
-SETTINGS = {"data_dir": "data"}
 
 
-@dataclass
-class Locked:
-    """A gateway with keys."""
-
-    house: House
-    access: KeyedAccess
-    keys: AccessKeys
-
-    async def key(self, **terms: Any) -> str:
-        issued = await self.keys.create(AccessTerms(**{"name": "app", **terms}))
-        await self.access.refresh()
-        return issued.text
-
-    async def get(self, path: str, *headers: str) -> Answer:
-        lines = [f"GET {path} HTTP/1.1", "Host: a", *headers, "", ""]
-        return await self._ask("\r\n".join(lines).encode())
-
-    async def post(self, path: str, body: Any, *headers: str) -> Answer:
-        sent = json.dumps(body).encode()
-        lines = [f"POST {path} HTTP/1.1", "Host: a", f"Content-Length: {len(sent)}", *headers, "", ""]
-        return await self._ask("\r\n".join(lines).encode() + sent)
-
-    async def chat(self, key: str, *headers: str, **changes: Any) -> Answer:
-        return await self.post(INFERENCE[0], {**BODY, **changes}, f"Authorization: Bearer {key}", *headers)
-
-    async def _ask(self, request: bytes) -> Answer:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.house.port)
-        try:
-            return await asyncio.wait_for(Wire(reader, writer).ask(request), 10)
-        finally:
-            writer.close()
-            await writer.wait_closed()
-
-
-@asynccontextmanager
-async def locked() -> AsyncIterator[Locked]:
-    """The door reads the keys from the gateway's own database, as another process would."""
-    clock = SystemClock()
-    store = SqliteStore(Path("data/headgate.db"), clock=clock, new_id=random_id)
-    await store.open()
-    access = KeyedAccess(store, clock)
-    await access.start()
-    try:
-        async with opened(SETTINGS, access=access) as house:
-            yield Locked(house, access, AccessKeys(house.gateway.durable, clock, random_id))
-    finally:
-        await access.aclose()
-        await store.aclose()
-
-
-@pytest.mark.parametrize(
-    ("role", "may"),
-    [
-        (None, {*OPEN}),
-        (Role.CALL, {*OPEN, *LOOKING, *INFERENCE}),
-        (Role.READ, {*OPEN, *LOOKING, *WATCHING}),
-        (Role.OPERATE, {*OPEN, *LOOKING, *WATCHING, *INFERENCE}),
-    ],
-)
+@pytest.mark.parametrize("role", [None, *Role])
 @pytest.mark.parametrize("carrier", ["Authorization: Bearer {}", "x-api-key: {}"])
-def test_every_route_asks_for_its_role(play: Play, role: Role | None, may: set[str], carrier: str) -> None:
+def test_every_route_asks_for_its_role(play: Play, role: Role | None, carrier: str) -> None:
     """Without a key 401, with the wrong role 403, whichever header brings it; only health and the document are open."""
 
     async def scene() -> None:
@@ -97,24 +22,11 @@ def test_every_route_asks_for_its_role(play: Play, role: Role | None, may: set[s
             headers = [] if role is None else [carrier.format(key)]
             refused = 401 if role is None else 403
             job = await gateway.house.gateway.jobs.submit("chat", BODY)
-            for path in (*OPEN, *LOOKING, *WATCHING):
-                answer = await gateway.get(path.format(job_id=job.id), *headers)
-                assert answer.status == (200 if path in may else refused), path
-            for path in INFERENCE:
-                answer = await gateway.post(path, {**BODY, "prompt": "hello", "input": "hello"}, *headers)
-                assert (answer.status == refused) == (path not in may), (path, answer.body)
-
-    play(scene)
-
-
-def test_every_route_is_in_this_matrix(play: Play) -> None:
-    """A new route must say here whom it lets in."""
-
-    async def scene() -> None:
-        async with locked() as gateway:
-            document = json.loads((await gateway.get("/openapi.json")).body)
-            paths = {path.replace("{name}", "simulated") for path in document["paths"]}
-            assert paths == {*OPEN, *LOOKING, *WATCHING, *INFERENCE}
+            for name, row in MATRIX.items():
+                method, path = path_of(name, job.id)
+                answer = await gateway.ask(method, path, row.body, *headers)
+                let_in = row.action is None or (role is not None and may(role, row.action))
+                assert (answer.status != refused) == let_in, (name, answer.body)
 
     play(scene)
 

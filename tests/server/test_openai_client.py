@@ -502,11 +502,11 @@ def test_a_503_is_retried_when_the_gateway_said(play: Play) -> None:
             client_of(house, max_retries=1) as client,
         ):
             arrivals = _counting(house)
-            house.serving._draining = True
+            house.serving._closing.set()
             asked = asyncio.create_task(client.chat.completions.create(model="m", messages=ASKED))
             await until(lambda: len(arrivals) == 1)
             await asyncio.sleep(0.05)
-            house.serving._draining = False
+            house.serving._closing.clear()
             assert (await asked).choices[0].message.content
             assert len(arrivals) == 2
             assert arrivals[1] - arrivals[0] >= 1.0

@@ -108,7 +108,7 @@ def test_waits_are_spread(play: Play) -> None:
         async with full_house() as house:
             waits = {(await ask(house)).headers["retry-after-ms"] for _ in range(20)}
             assert len(waits) > 10
-            house.serving._draining = True
+            house.serving._closing.set()
             waits = {(await ask(house)).headers["retry-after-ms"] for _ in range(20)}
             assert len(waits) > 10
             assert all(1000 <= int(wait) <= 3000 for wait in waits)
@@ -158,7 +158,7 @@ def test_a_process_that_goes_refuses_alike_on_every_route(play: Play) -> None:
 
     async def scene() -> None:
         async with opened(one_model(SIMULATED)) as house:
-            house.serving._draining = True
+            house.serving._closing.set()
             for path, streamed in WAYS:
                 told(await ask(house, path, stream=streamed), 503, "draining")
             told(await sent(house, post(b"no JSON at all", CHAT)), 503, "draining")
@@ -190,7 +190,7 @@ def test_ready_says_draining(play: Play) -> None:
     async def scene() -> None:
         async with opened(one_model(SIMULATED)) as house:
             assert (await look(house, "/health/ready")).status == 200
-            house.serving._draining = True
+            house.serving._closing.set()
             answer = await look(house, "/health/ready")
             assert (answer.status, json.loads(answer.body)["status"]) == (503, "draining")
             assert (await look(house, "/health/live")).status == 200

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import Final
 
 from conftest import Figure
@@ -12,7 +13,13 @@ from server.upstreams import interpose, one_model
 
 from headgate.server.http.exchange import App, Message, Receive, Scope, Send
 
-EXAMPLES: Final = 40
+EXAMPLES: Final = 25
+ANY_NAME: Final = """
+[[operations]]
+include-name-regex = "^POST /v1/jobs"
+checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "404", "409"]
+"""
+"""A task can have any name and any input by the document; which are known and fit is not its business."""
 SIMULATED: Final = {"provider": "simulated", "latency_s": 0, "slots": 50, "depth": 0}
 
 
@@ -33,6 +40,7 @@ def _watched(house: House) -> Counter[int]:
 
 
 async def _run(house: House, *options: str) -> tuple[int, str]:
+    Path("schemathesis.toml").write_text(ANY_NAME)  # noqa: ASYNC240 - a moment
     command = [sys.executable, "-m", "schemathesis.cli", "run", f"{house.url}/openapi.json", *options]
     process = await asyncio.create_subprocess_exec(
         *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
@@ -50,7 +58,7 @@ def test_every_route_keeps_to_the_document(play: Play, figure: Figure) -> None:
     """No 5xx, and no status, header, kind or shape of an answer that the document does not know."""
 
     async def scene() -> None:
-        async with opened(one_model(SIMULATED)) as house:
+        async with opened(one_model(SIMULATED), work=True) as house:
             given = _watched(house)
             code, told = await _run(
                 house,

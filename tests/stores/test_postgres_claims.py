@@ -237,7 +237,17 @@ def test_every_commit_has_its_failpoints(postgres_url: str, monkeypatch: pytest.
     verbs = {name.partition(".")[0] for name in names}
     assert verbs == {
         *("accept", "claim", "settle", "renew", "join", "leave", "promote", "save_step", "save_progress"),
-        *("cancel", "replay", "discard", "bury_nodes", "expire", "revive", "prune", "purge_keys"),
+        *(
+            "cancel",
+            "cancel_batch",
+            "replay",
+            "discard",
+            "bury_nodes",
+            "expire",
+            "revive",
+            "prune",
+            "purge_keys",
+        ),
         *("reserve", "mark_sent", "finish_key", "free_key", "put_records", "delete_record"),
     }
     assert Counter(name.partition(".")[0] for name in names if "before" in name) == Counter(
@@ -257,6 +267,7 @@ async def _use_everything(store: PostgresStore) -> None:
     await store.settle([after(claim)], now=NOW)
     await store.renew("n", now=NOW, lease_s=LEASE_S)
     await store.cancel("nobody", now=NOW)
+    await store.cancel_batch("none", tenant="t", now=NOW, limit=9)
     await store.replay(["nobody"], by="me", now=NOW, expires_after_s=9)
     await store.discard(["nobody"], by="me", now=NOW)
     await store.expire(now=NOW, limit=9)

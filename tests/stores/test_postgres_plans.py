@@ -20,11 +20,13 @@ from headgate.stores.postgres.columns import back_row, columns, final_row
 from headgate.stores.postgres.times import DatabaseTime
 
 ROWS = 50_000
+BATCH = "case when n > 45000 then 'batch' || n % 10 end"
+"""One job in ten belongs to one of ten batches: those of a batch are few, beside all others."""
 FILL = """
 insert into headgate.{table} (id, tenant, task, model, state, lane, priority, attempts, max_attempts, generation,
-    crashes, deferrals, revivals, lease, hold, revivable, timeout_s, created_at, run_at, expires_at, input {more})
+    crashes, deferrals, revivals, lease, hold, revivable, timeout_s, created_at, run_at, expires_at, input, batch_id {more})
 select 'old-' || lpad(n::text, 9, '0'), 'tenant' || n % 50, 'chat', 'm' || n % 3, {state}, 'batch', 5, 0, 5, 1, 0, 0,
-    0, 0, true, true, 600, {now}, {now}, {now} + 86400, '{{}}' {values}
+    0, 0, true, true, 600, {now}, {now}, {now} + 86400, '{{}}', {batch} {values}
 from generate_series(1, {rows}) as n
 """
 FILL_KEYS = f"""
@@ -52,7 +54,7 @@ async def _fill(url: str) -> None:
         ("finished_jobs", ended, ", finished_at", f", {NOW} + n"),
     ):
         asked = {"table": table, "state": state, "more": more, "values": values}
-        await connection.execute(FILL.format(**asked, now=NOW, rows=ROWS))
+        await connection.execute(FILL.format(**asked, now=NOW, rows=ROWS, batch=BATCH))
         await connection.execute(f"vacuum analyze headgate.{table}")
     await connection.execute(FILL_KEYS)
     await connection.execute("vacuum analyze headgate.idempotency_keys")
@@ -123,6 +125,24 @@ def test_a_statement_goes_by_its_index(
 ) -> None:
     """A scan of the whole table would be quick in every test and the end of a real queue."""
     check(filled_url, getattr(SQL, name), arguments, *indexes)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "indexes"),
+    [
+        ("batch_counts", (), ("jobs_batch", "finished_jobs_batch")),
+        ("batch_jobs", ("old-000045007", 100), ("jobs_batch", "finished_jobs_batch")),
+        ("cancel_pending_of_batch", (100, NOW, ""), ("jobs_batch", "jobs_pkey")),
+        ("cancel_running_of_batch", (100, NOW), ("jobs_pkey",)),
+    ],
+)
+def test_a_batch_is_found_among_all_others(
+    filled_url: str, name: str, arguments: tuple[Any, ...], indexes: tuple[str, ...]
+) -> None:
+    """Its jobs are counted and paged again and again while it is at work, whatever else there is."""
+    statement = getattr(SQL, name).replace("{patience}", "skip locked")
+
+    check(filled_url, statement, ("tenant7", "batch7", *arguments), *indexes)
 
 
 def test_settlements_go_by_the_primary_key(filled_url: str) -> None:

@@ -120,7 +120,7 @@ def test_a_folder_in_its_place_is_named(tmp_path: Path) -> None:
         opened(path)
 
 
-@pytest.mark.parametrize("version", [0, 1, 2])
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
 def test_another_programs_database_is_refused_and_left_alone(tmp_path: Path, version: int) -> None:
     """It has a table called jobs, and we are not to write into it; nor to tell people of SQL."""
     path = tmp_path / "jobs.db"

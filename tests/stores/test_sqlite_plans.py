@@ -38,6 +38,11 @@ STATEMENTS = {
     "replay_job": "SEARCH jobs USING INDEX sqlite_autoindex_jobs_1 (id=?)",
     "discard_job": "SEARCH jobs USING INDEX sqlite_autoindex_jobs_1 (id=?)",
     "states_of": "SEARCH jobs USING INDEX sqlite_autoindex_jobs_1 (id=?)",
+    # ---- batches
+    "batch_counts": "SEARCH jobs USING COVERING INDEX jobs_batch (tenant=? AND batch_id=?)",
+    "batch_jobs": "SEARCH jobs USING INDEX jobs_batch (tenant=? AND batch_id=? AND id>?)",
+    "cancel_pending_of_batch": "SEARCH jobs USING COVERING INDEX jobs_batch (tenant=? AND batch_id=?)",
+    "cancel_running_of_batch": "SEARCH jobs USING INDEX jobs_batch (tenant=? AND batch_id=?)",
     # ---- upkeep
     "expire": "INDEX jobs_expiring (expires_at<?)",
     "lost": "SCAN jobs USING INDEX jobs_running",
@@ -90,7 +95,19 @@ def test_a_statement_goes_by_its_index(database: apsw.Connection, name: str, exp
 
 @pytest.mark.parametrize(
     "name",
-    ["line", "suspects_line", "promote", "expire", "revivable", "prune_jobs", "next_tenant", "next_model"],
+    [
+        "line",
+        "suspects_line",
+        "promote",
+        "expire",
+        "revivable",
+        "prune_jobs",
+        "next_tenant",
+        "next_model",
+        "batch_jobs",
+        "cancel_pending_of_batch",
+        "cancel_running_of_batch",
+    ],
 )
 def test_whoever_is_next_is_found_without_sorting(database: apsw.Connection, name: str) -> None:
     """The index has the order already; to sort a backlog of a million for one job would be a claim per second."""

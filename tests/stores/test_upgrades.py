@@ -25,6 +25,7 @@ async def check(store: Store) -> bytes:
         assert record is not None
         assert record.body == 7
         assert await store.access_keys() == []
+        assert not any((await store.batch_counts("b", tenant="local")).values())
         return bytes(store.secret)
     finally:
         await store.aclose()

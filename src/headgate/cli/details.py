@@ -48,6 +48,10 @@ def _facts(job: Job, now: datetime) -> Iterator[tuple[str, Text]]:
         yield "hold", Text("no: a misconfigured upstream ends it at once")
     if job.dedup_key is not None:
         yield "dedup key", Text(one_line(job.dedup_key))
+    if job.batch_id is not None:
+        yield "batch", Text(one_line(job.batch_id))
+    if job.webhook is not None:
+        yield "webhook", Text(one_line(job.webhook))
     yield "tenant", Text(one_line(job.tenant))
     if job.metadata is not None:
         yield "metadata", Text(short_json(job.metadata))

@@ -1,8 +1,9 @@
 """What a job is: its states, the record people see, what a worker holds while it runs one. No rules, no storage."""
 
 import enum
+from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -95,8 +96,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """How often it went back to waiting without losing an attempt."""
     revivals: int
     dedup_key: str | None
+    batch_id: str | None
     hold: bool
     timeout_s: float
+    webhook: str | None
     metadata: Any
     progress: Any
     input: Any
@@ -147,8 +150,10 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     max_attempts: int = 5
     timeout_s: float = 600.0
     dedup_key: str | None = None
+    batch_id: str | None = None
     hold: bool = True
     revivable: bool = True
+    webhook: str | None = None
     metadata: bytes | None = None
     key: KeyClaim | None = None
     records: tuple[RecordWrite, ...] = ()
@@ -195,6 +200,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     run_at: float
     expires_at: float
     started_at: float
+    webhook: str | None = None
+    metadata: bytes | None = None
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -219,6 +226,32 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     entry: Entry | None = None
     records: tuple[RecordWrite, ...] = ()
     follow_ups: tuple[NewJob, ...] = ()
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A job that ends, by a worker's doing or because its time is up. `result` and `metadata` are JSON."""
+
+    id: str
+    task: str
+    tenant: str
+    model: str
+    state: JobState
+    reason: str | None
+    error: str | None
+    error_class: str | None
+    attempts: int
+    result: bytes | None
+    webhook: str | None
+    metadata: bytes | None
+    finished_at: float
+
+
+FollowUps: TypeAlias = Callable[[Ended], tuple[NewJob, ...]]
+"""The jobs that the end of one brings. It may be asked twice, and in a store's thread: it only makes values."""
+
+
+def nothing_follows(_ended: Ended) -> tuple[NewJob, ...]:
+    return ()
 
 
 class Settled(enum.StrEnum):

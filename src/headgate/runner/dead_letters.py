@@ -1,22 +1,24 @@
 """Dead letters: jobs that need a person. Look at them, send them back to work, or let them go."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from datetime import datetime
-from typing import Any, Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any, Final, TypeAlias, Unpack
 
 from headgate.core import events
-from headgate.core.errors import InvalidRequest, StateConflict
-from headgate.core.job import DeadLetter, Job, JobState, Reason, as_dead_letter
+from headgate.core.errors import StateConflict
+from headgate.core.job import DeadLetter, Job, JobState, as_dead_letter
 from headgate.core.messages import check_text
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.jobs import JobFilter
+from headgate.runner.dead_filter import DeadFilters, check_rate, check_some, read_filters
 from headgate.runner.durable import Durable
-from headgate.runner.jobs import JobHandle, Jobs, check_after, check_limit
+from headgate.runner.jobs import MOST_LISTED, JobHandle, Jobs, check_after, check_limit
 from headgate.runner.payloads import encode
 
 BITE: Final = 100
 REPLAYS_PER_S: Final = 500.0
 """How fast many are sent back at once, so that old work does not drown the new."""
+Act: TypeAlias = Callable[[Sequence[Job]], Awaitable[Sequence[str]]]
+"""Does it to a few; the ids of those it was done to."""
 
 
 class DeadLetters:
@@ -33,23 +35,22 @@ class DeadLetters:
     async def list(
         self,
         *,
-        task: str | None = None,
-        reason: Reason | str | None = None,
-        model: str | None = None,
-        error_class: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
         limit: int = 100,
         after: str | None = None,
         tenant: str = "local",
+        **which: Unpack[DeadFilters],
     ) -> Sequence[DeadLetter]:
         """Newest first, without input and history (`gateway.jobs.get` has them)."""
         check_limit(limit)
         check_after(after)
-        which = _filter(tenant, task, reason, model, error_class, since, until)
+        filters = read_filters(which, tenant=tenant)
         await self._durable.start()
-        found = await self._durable.store.select(which, limit=limit, after=after)
+        found = await self._durable.store.select(filters, limit=limit, after=after)
         return [as_dead_letter(job) for job in found]
+
+    async def count(self, *, tenant: str = "local", **which: Unpack[DeadFilters]) -> int:
+        """How many match. They are looked at page by page: of a great many that takes a while."""
+        return await self.count_matching(read_filters(which, tenant=tenant))
 
     async def replay(
         self,
@@ -73,26 +74,17 @@ class DeadLetters:
     async def replay_many(
         self,
         *,
-        task: str | None = None,
-        reason: Reason | str | None = None,
-        model: str | None = None,
-        error_class: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
         by: str = "local",
         per_second: float = REPLAYS_PER_S,
         tenant: str = "local",
+        **which: Unpack[DeadFilters],
     ) -> AsyncIterator[int]:
         """Send back all that match, so many a second; yields how many so far. Stop iterating to stop it.
 
         At least one filter is required: "all of them" must be meant.
         """
-        check_text("by", by)
-        which = _filter(tenant, task, reason, model, error_class, since, until, required=True)
-        _check_rate(per_second)
-        async for done in self._in_bites(
-            which, per_second, lambda jobs: self._replay(jobs, by, tenant, None)
-        ):
+        filters = _checked(which, by, per_second, tenant)
+        async for done in self.in_bites(filters, per_second, self.replays(by, tenant)):
             yield done
 
     async def discard(self, job_id: str, *, by: str = "local", tenant: str = "local") -> None:
@@ -107,33 +99,33 @@ class DeadLetters:
     async def discard_many(
         self,
         *,
-        task: str | None = None,
-        reason: Reason | str | None = None,
-        model: str | None = None,
-        error_class: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
         by: str = "local",
         per_second: float = REPLAYS_PER_S,
         tenant: str = "local",
+        **which: Unpack[DeadFilters],
     ) -> AsyncIterator[int]:
         """Let go of all that match; as `replay_many`."""
-        check_text("by", by)
-        which = _filter(tenant, task, reason, model, error_class, since, until, required=True)
-        _check_rate(per_second)
-        store = self._durable.store
-        async for done in self._in_bites(
-            which,
-            per_second,
-            lambda jobs: store.discard([job.id for job in jobs], by=by, now=self._now(), tenant=tenant),
-        ):
+        filters = _checked(which, by, per_second, tenant)
+        async for done in self.in_bites(filters, per_second, self.discards(by, tenant)):
             yield done
 
-    # ---- Inside ---------------------------------------------------------------------------------------
+    # ---- For those who do it to many --------------------------------------------------------------------
 
-    async def _in_bites(
-        self, which: JobFilter, per_second: float, act: Callable[..., Any]
-    ) -> AsyncIterator[int]:
+    def replays(self, by: str, tenant: str) -> Act:
+        return lambda jobs: self._replay(jobs, by, tenant, None)
+
+    def discards(self, by: str, tenant: str) -> Act:
+        store = self._durable.store
+        return lambda jobs: store.discard([job.id for job in jobs], by=by, now=self._now(), tenant=tenant)
+
+    async def count_matching(self, which: JobFilter) -> int:
+        await self._durable.start()
+        count, after = 0, None
+        while page := await self._durable.store.select(which, limit=MOST_LISTED, after=after):
+            count, after = count + len(page), page[-1].id
+        return count
+
+    async def in_bites(self, which: JobFilter, per_second: float, act: Act) -> AsyncIterator[int]:
         """From the newest to the oldest, each once, although those acted on are no dead letters any more."""
         await self._durable.start()
         bite = max(1, min(BITE, int(per_second)))
@@ -143,6 +135,8 @@ class DeadLetters:
             done += len(await act(page))
             yield done
             await self._clock.sleep(len(page) / per_second)
+
+    # ---- Inside ---------------------------------------------------------------------------------------
 
     async def _replay(
         self, jobs: Sequence[Job], by: str, tenant: str, new_input: bytes | None
@@ -172,52 +166,8 @@ def _why_not(job: Job) -> str:
     return f"job {job.id} is {job.state}, not a dead letter"
 
 
-def _filter(
-    tenant: str,
-    task: str | None,
-    reason: Reason | str | None,
-    model: str | None,
-    error_class: str | None,
-    since: datetime | None,
-    until: datetime | None,
-    *,
-    required: bool = False,
-) -> JobFilter:
-    if required and not any((task, reason, model, error_class, since, until)):
-        raise InvalidRequest("say which: task, reason, model, error_class, since or until", param="filter")
-    return JobFilter(
-        tenant=tenant,
-        state=JobState.DEAD_LETTER,
-        task=task,
-        reason=None if reason is None else _reason(reason),
-        model=model,
-        error_class=error_class,
-        since=_moment("since", since),
-        until=_moment("until", until),
-    )
-
-
-def _reason(reason: Reason | str) -> str:
-    try:
-        return str(Reason(reason))
-    except ValueError:
-        raise InvalidRequest(
-            f"reason must be one of {', '.join(Reason)}, not {reason!r}", param="reason"
-        ) from None
-
-
-def _moment(name: str, moment: object) -> float | None:
-    if moment is None:
-        return None
-    if not isinstance(moment, datetime) or moment.tzinfo is None:
-        raise InvalidRequest(f"{name} must be a datetime with its time zone, not {moment!r:.60}", param=name)
-    return moment.timestamp()
-
-
-def _check_rate(per_second: object) -> None:
-    if (
-        isinstance(per_second, bool)
-        or not isinstance(per_second, int | float)
-        or not 0 < per_second <= 10_000
-    ):
-        raise InvalidRequest("per_second must be a number above 0 and at most 10,000", param="per_second")
+def _checked(which: DeadFilters, by: str, per_second: float, tenant: str) -> JobFilter:
+    check_text("by", by)
+    check_rate(per_second)
+    check_some(which)
+    return read_filters(which, tenant=tenant)

@@ -8,6 +8,7 @@ from pathlib import Path
 from headgate.core import events
 from headgate.core.errors import StoreUnavailable
 from headgate.core.idempotency import IdempotencyRules
+from headgate.core.job import FollowUps, nothing_follows
 from headgate.core.job_rules import JobRules
 from headgate.core.ports.calls import Calls
 from headgate.core.ports.clock import Chance, Clock
@@ -41,6 +42,7 @@ class Durable:
         chance: Chance,
         new_id: Callable[[], str],
         emit: Emit,
+        follow_ups: FollowUps = nothing_follows,
     ) -> None:
         self.store = store
         self.tasks = tasks
@@ -52,18 +54,17 @@ class Durable:
         self.room = Room(store, rules, clock)
         self.intake = Intake(tasks, rules=rules, check_model=calls.check_model, new_id=new_id)
         self._settling = Settling(
-            store, tasks, rules=rules, clock=clock, chance=chance, emit=emit, ended=self.watch.ended
-        )
-        self._upkeep = Upkeep(
             store,
-            self.node,
-            self._settling,
-            calls,
+            tasks,
             rules=rules,
             clock=clock,
             chance=chance,
             emit=emit,
             ended=self.watch.ended,
+            follow_ups=follow_ups,
+        )
+        self._upkeep = Upkeep(
+            store, self.node, self._settling, calls, rules=rules, clock=clock, chance=chance
         )
         self._attempts = Attempts(tasks, store, calls, clock=clock, new_id=new_id)
         self._calls = calls

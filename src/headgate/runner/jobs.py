@@ -7,30 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-import msgspec
-
 from headgate.core import events
-from headgate.core.errors import (
-    BacklogFull,
-    InvalidRequest,
-    JobFailed,
-    KeyMismatch,
-    StateConflict,
-    UnknownJob,
-)
-from headgate.core.idempotency import KeyClaim, KeyOutcome, Run, Unknown, key_claim
-from headgate.core.job import Accepted, Job, JobState, NewJob
+from headgate.core.errors import InvalidRequest, JobFailed, StateConflict, UnknownJob
+from headgate.core.job import Accepted, Job, JobState
 from headgate.core.messages import check_text
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.jobs import JobFilter
 from headgate.core.record import RecordWrite
 from headgate.runner.durable import Durable
-from headgate.runner.payloads import fingerprinted
-from headgate.runner.submission import ENDPOINT, MOST_AT_ONCE, Submission
+from headgate.runner.submission import ENDPOINT, Submission, read_submission
+from headgate.runner.submitting import Submitting
 from headgate.runner.tasks import Task
 
 MOST_LISTED: Final = 1000
-LOOK_S: Final = 5.0
 _ID: Final = re.compile(r"job_[0-9a-f]{12}[0-9A-Za-z_-]*")
 """It begins with its time, so that pages can go on after one whose job is gone."""
 
@@ -73,7 +62,7 @@ class Jobs:
     def __init__(self, durable: Durable, clock: Clock, emit: Callable[[events.Event], None]) -> None:
         self._durable = durable
         self._clock = clock
-        self._emit = emit
+        self._submitting = Submitting(durable, clock, emit)
 
     async def submit(
         self,
@@ -89,6 +78,7 @@ class Jobs:
         timeout_s: float | None = None,
         dedup_key: str | None = None,
         hold: bool = True,
+        webhook: str | None = None,
         metadata: dict[str, Any] | None = None,
         idempotency_key: str | None = None,
         records: Sequence[RecordWrite] = (),
@@ -111,16 +101,13 @@ class Jobs:
             timeout_s=timeout_s,
             dedup_key=dedup_key,
             hold=hold,
+            webhook=webhook,
             metadata=metadata,
         )
-        if not self._durable.started:
-            await self._durable.start()
-        now = self._now()
-        key = None
-        if idempotency_key is not None:
-            key = self._key(idempotency_key, fingerprinted(asked, what="the submission"), now)
-        job = self._durable.intake.job(asked, tenant=tenant, now=now, key=key, records=records)
-        return (await self._accept([job], tenant))[0]
+        accepted = await self._submitting.one(
+            asked, tenant=tenant, idempotency_key=idempotency_key, records=records
+        )
+        return self._handle(accepted, tenant)
 
     async def submit_many(
         self,
@@ -130,22 +117,37 @@ class Jobs:
         tenant: str = "local",
     ) -> Sequence[JobHandle]:
         """Accept up to 1,000 jobs, all or none; an error names the index of the one that is wrong."""
-        asked = [_read(index, one) for index, one in enumerate(submissions)]
-        if not 0 < len(asked) <= MOST_AT_ONCE:
-            raise InvalidRequest(f"submit 1 to {MOST_AT_ONCE:,} jobs at a time, not {len(asked):,}")
-        await self._durable.start()
-        now = self._now()
-        jobs = []
-        for index, one in enumerate(asked):
-            try:
-                jobs.append(self._durable.intake.job(one, tenant=tenant, now=now, position=index))
-            except InvalidRequest as error:
-                error.args = (f"jobs[{index}]: {error}",)
-                raise
-        if idempotency_key is not None:
-            key = self._key(idempotency_key, fingerprinted(asked, what="the submissions"), now)
-            jobs = [_under(key, index, job) for index, job in enumerate(jobs)]
-        return await self._accept(jobs, tenant)
+        asked = [read_submission(index, one) for index, one in enumerate(submissions)]
+        accepted = await self._submitting.many(asked, tenant=tenant, idempotency_key=idempotency_key)
+        return [self._handle(one, tenant) for one in accepted]
+
+    async def submit_inside(
+        self,
+        asked: Sequence[Submission],
+        *,
+        tenant: str,
+        idempotency_key: str | None = None,
+        endpoint: str = ENDPOINT,
+        records: Sequence[RecordWrite] = (),
+        batch_id: str | None = None,
+        revivable: bool = True,
+        inside: bool = True,
+    ) -> Sequence[JobHandle]:
+        """As `submit_many`, for headgate's own rooms: tasks that cannot be submitted by name, jobs of a batch.
+
+        A key belongs to the `endpoint`; `records` are written with the first of the jobs.
+        """
+        accepted = await self._submitting.many(
+            asked,
+            tenant=tenant,
+            idempotency_key=idempotency_key,
+            endpoint=endpoint,
+            records=records,
+            batch_id=batch_id,
+            revivable=revivable,
+            inside=inside,
+        )
+        return [self._handle(one, tenant) for one in accepted]
 
     async def get(self, job_id: str, *, tenant: str = "local") -> Job:
         """The job with its whole history; `UnknownJob` when this tenant has none of that id."""
@@ -215,63 +217,14 @@ class Jobs:
         await self._durable.start()
         return await self._durable.store.count(tenant=tenant)
 
-    def _key(self, key: str, body: bytes, now: float) -> KeyClaim:
-        return key_claim(
-            key,
-            body,
-            secret=self._durable.store.secret,
-            endpoint=ENDPOINT,
-            expires_at=now + self._durable.idempotency.retention_s,
-        )
-
     async def _select(self, which: JobFilter, limit: int, after: str | None) -> Sequence[Job]:
         check_limit(limit)
         check_after(after)
         await self._durable.start()
         return await self._durable.store.select(which, limit=limit, after=after)
 
-    async def _accept(self, jobs: Sequence[NewJob], tenant: str) -> Sequence[JobHandle]:
-        durable = self._durable
-        try:
-            await durable.room.take(tenant, len(jobs))
-        except BacklogFull:
-            # A repeat needs no room: its jobs are there already. Those of a list were all taken, or none was.
-            if not await self._is_repeat(jobs[0]):
-                raise
-        try:
-            accepted: list[Accepted] = await durable.store.accept(jobs, now=self._now())
-        except KeyMismatch:
-            self._emit(events.KeyUsed(endpoint=ENDPOINT, outcome=KeyOutcome.MISMATCH))
-            raise
-        if jobs[0].key is not None:
-            # Of a list under one key all were taken now, or all before.
-            outcome = KeyOutcome.RAN if accepted[0].created else KeyOutcome.REPLAYED
-            self._emit(events.KeyUsed(endpoint=ENDPOINT, outcome=outcome))
-        for job, answer in zip(jobs, accepted, strict=True):
-            self._emit(
-                events.JobAccepted(
-                    job_id=answer.id,
-                    task=job.task,
-                    model=job.model or None,
-                    tenant=tenant,
-                    created=answer.created,
-                )
-            )
-        return [JobHandle(self, answer.id, tenant, created=answer.created) for answer in accepted]
-
-    async def _is_repeat(self, job: NewJob) -> bool:
-        """Whether its key was used before. To look means to take a free key for a moment and to give it back."""
-        if job.key is None:
-            return False
-        now, store = self._now(), self._durable.store
-        # It expires by itself in case we die in between.
-        look = msgspec.structs.replace(job.key, expires_at=now + LOOK_S)
-        node = self._durable.node.id
-        verdict = await store.reserve(job.tenant, look, node=node, unknown=Unknown.RERUN, now=now)
-        if isinstance(verdict, Run):
-            await store.free(job.tenant, look, verdict.lease)
-            return False
-        return True
+    def _handle(self, accepted: Accepted, tenant: str) -> JobHandle:
+        return JobHandle(self, accepted.id, tenant, created=accepted.created)
 
     def _now(self) -> float:
         return self._clock.utc().timestamp()
@@ -295,18 +248,3 @@ def check_after(after: object) -> None:
         raise InvalidRequest(
             f"after must be a job's id, the last one of the page before, not {after!r:.60}", param="after"
         )
-
-
-def _under(key: KeyClaim, index: int, job: NewJob) -> NewJob:
-    """One key for a list: each job has its own place under it, and all of them guard the whole list."""
-    place = msgspec.structs.replace(key, endpoint=f"{ENDPOINT}[{index}]")
-    return msgspec.structs.replace(job, key=place)
-
-
-def _read(index: int, given: Submission | Mapping[str, Any]) -> Submission:
-    if isinstance(given, Submission):
-        return given
-    try:
-        return msgspec.convert(dict(given), Submission)
-    except (msgspec.ValidationError, TypeError, ValueError) as error:
-        raise InvalidRequest(f"jobs[{index}]: {error}", param=f"jobs[{index}]") from error

@@ -7,14 +7,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from headgate.core import events
 from headgate.core.errors import StoreUnavailable
 from headgate.core.failures import Failure, FailureKind
-from headgate.core.job import Claim, JobState, Settled, Settlement
+from headgate.core.job import Claim, Ended, FollowUps, JobState, Settled, Settlement, nothing_follows
 from headgate.core.job_rules import Failed, JobRules, Outcome, cancelled_instead, settle
 from headgate.core.ports.clock import Chance, Clock
 from headgate.core.ports.store import Store
 from headgate.runner.attempt import Attempt
+from headgate.runner.endings import guarded, with_follow_ups
 from headgate.runner.tasks import TaskTable
 from headgate.runner.trips import Answer, Trips
 
@@ -39,6 +42,7 @@ class Settling:
         chance: Chance,
         emit: Emit,
         ended: Callable[[str], None],
+        follow_ups: FollowUps = nothing_follows,
     ) -> None:
         self._store = store
         self._tasks = tasks
@@ -47,6 +51,7 @@ class Settling:
         self._chance = chance
         self._emit = emit
         self._ended = ended
+        self.follow_ups = guarded(follow_ups)
         self._trips = Trips(store, self._now)
         self._worries: set[asyncio.Task[None]] = set()
 
@@ -74,6 +79,12 @@ class Settling:
         written(attempt)
 
     def rule(self, claim: Claim, outcome: Outcome) -> Settlement:
+        """What is to be written about the job, with the jobs that its end brings."""
+        settlement = self._rule(claim, outcome)
+        following = with_follow_ups(claim, settlement, self.follow_ups)
+        return msgspec.structs.replace(settlement, follow_ups=following) if following else settlement
+
+    def _rule(self, claim: Claim, outcome: Outcome) -> Settlement:
         task = self._tasks.get(claim.task)
         rules = self._rules
         if task is not None and task.retry is not None:
@@ -108,6 +119,25 @@ class Settling:
             log_dead_letter(claim.id, claim.task, str(settlement.reason), settlement.attempts)
         if settlement.finished_at is not None:
             self._ended(claim.id)
+
+    def tell_expired(self, job: Ended) -> None:
+        """The same for a job that no worker had: it waited until its time was up."""
+        self._emit(
+            events.JobSettled(
+                job_id=job.id,
+                task=job.task,
+                model=job.model or None,
+                tenant=job.tenant,
+                state=str(job.state),
+                attempts=job.attempts,
+                wait_ms=0.0,
+                run_ms=0.0,
+                reason=job.reason,
+                failure="expired",
+            )
+        )
+        log_dead_letter(job.id, job.task, str(job.reason), job.attempts)
+        self._ended(job.id)
 
     # ---- When it does not go well -------------------------------------------------------------------------
 

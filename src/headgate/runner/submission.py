@@ -1,7 +1,7 @@
 """From what a caller submits to a job that can be stored: every mistake is found here, before anything is."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from headgate.runner.tasks import Task, TaskTable
 
 ENDPOINT: Final = "POST /v1/jobs"
 MOST_AT_ONCE: Final = 1000
+LONGEST_WEBHOOK_CHARS: Final = 2000
 MOST_METADATA_BYTES: Final = 16 * 1024
 LONGEST_WAIT_S: Final = 366 * 86_400.0
 FIFO_STEP_S: Final = 1e-6
@@ -41,7 +42,17 @@ class Submission(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_
     timeout_s: float | None = None
     dedup_key: str | None = None
     hold: bool = True
+    webhook: str | None = None
     metadata: dict[str, Any] | None = None
+
+
+def read_submission(index: int, given: Submission | Mapping[str, Any]) -> Submission:
+    if isinstance(given, Submission):
+        return given
+    try:
+        return msgspec.convert(dict(given), Submission)
+    except (msgspec.ValidationError, TypeError, ValueError) as error:
+        raise InvalidRequest(f"jobs[{index}]: {error}", param=f"jobs[{index}]") from error
 
 
 class Intake:
@@ -69,6 +80,7 @@ class Intake:
         position: int = 0,
         key: KeyClaim | None = None,
         records: Sequence[RecordWrite] = (),
+        batch_id: str | None = None,
         revivable: bool = True,
         inside: bool = False,
     ) -> NewJob:
@@ -94,12 +106,23 @@ class Intake:
             max_attempts=self._max_attempts(asked, task),
             timeout_s=_number("timeout_s", asked.timeout_s, task.timeout_s or self._rules.timeout_s),
             dedup_key=_dedup_key(asked.dedup_key),
+            batch_id=batch_id,
             hold=_flag("hold", asked.hold),
             revivable=revivable,
+            webhook=_webhook(asked.webhook),
             metadata=_metadata(asked.metadata),
             key=key,
             records=tuple(_joined(record, job_id) for record in records),
         )
+
+    def model_named(self, asked: Submission) -> str:
+        """The model that a submission is for, whether there is one of that name or not; empty: none."""
+        check_text("task", asked.task)
+        task = self._tasks.find(asked.task)
+        named: object = asked.model or task.model
+        if named is None and task.model_from_input:
+            named = _in_input(asked.input)
+        return named if isinstance(named, str) else ""
 
     def _model(self, asked: Submission, task: Task[Any, Any]) -> str:
         named = asked.model or task.model
@@ -112,7 +135,7 @@ class Intake:
         return named
 
     def _model_in(self, given: object, task: Task[Any, Any]) -> str:
-        named = given.get("model") if isinstance(given, dict) else getattr(given, "model", None)
+        named = _in_input(given)
         if not isinstance(named, str) or not named:
             if task.needs_model:
                 raise InvalidRequest(
@@ -133,6 +156,10 @@ class Intake:
         default = (task.retry or self._rules.retry).max_attempts
         most = default if asked.max_attempts is None else asked.max_attempts
         return _whole("max_attempts", most, least=1, most=100)
+
+
+def _in_input(given: object) -> object:
+    return given.get("model") if isinstance(given, dict) else getattr(given, "model", None)
 
 
 def _joined(record: RecordWrite, job_id: str) -> RecordWrite:
@@ -179,6 +206,16 @@ def _dedup_key(value: object) -> str | None:
     if value is not None:
         check_text("dedup_key", value)
     return value if isinstance(value, str) else None
+
+
+def _webhook(value: object) -> str | None:
+    if value is None:
+        return None
+    told = value if isinstance(value, str) and value.isprintable() else ""
+    if not told.startswith(("http://", "https://")) or len(told) > LONGEST_WEBHOOK_CHARS:
+        wanted = f"an http:// or https:// address of at most {LONGEST_WEBHOOK_CHARS:,} characters"
+        raise InvalidRequest(f"webhook must be {wanted}, not {value!r:.60}", param="webhook")
+    return told
 
 
 def _metadata(value: object) -> bytes | None:

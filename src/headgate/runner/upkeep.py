@@ -7,16 +7,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.core import events
 from headgate.core.errors import StoreUnavailable
 from headgate.core.job import Claim, Settled
 from headgate.core.job_rules import Cancelled, Crashed, JobRules, Outcome
 from headgate.core.ports.calls import Calls
 from headgate.core.ports.clock import Chance, Clock
 from headgate.core.ports.store import Store
-from headgate.core.ports.upkeep import Buried
 from headgate.runner.node import Node
-from headgate.runner.settling import Emit, Settling, log_dead_letter
+from headgate.runner.settling import Settling
 
 logger = logging.getLogger("headgate")
 BITE: Final = 500
@@ -49,8 +47,6 @@ class Upkeep:
         rules: JobRules,
         clock: Clock,
         chance: Chance,
-        emit: Emit,
-        ended: Callable[[str], None],
     ) -> None:
         self._store = store
         self._node = node
@@ -59,8 +55,6 @@ class Upkeep:
         self._rules = rules
         self._clock = clock
         self._chance = chance
-        self._emit = emit
-        self._ended = ended
         self._tasks: list[asyncio.Task[None]] = []
         # Whoever is first rescues the jobs of a dead node; asking this often keeps "stuck" below lease + 5 s.
         # A new process has just found out which of its neighbours are dead, so it asks at once.
@@ -124,10 +118,10 @@ class Upkeep:
         return await self._settle_all(stubborn, Cancelled())
 
     async def expire(self) -> int:
-        buried = await self._store.expire(now=self._now(), limit=BITE)
-        for job in buried:
-            self._tell_buried(job)
-        return len(buried)
+        expired = await self._store.expire(now=self._now(), limit=BITE, follow_ups=self._settling.follow_ups)
+        for job in expired:
+            self._settling.tell_expired(job)
+        return len(expired)
 
     async def revive(self) -> int:
         """Exhausted jobs come back after their cool-down, once their model can take calls again."""
@@ -159,24 +153,6 @@ class Upkeep:
             if answer in {Settled.APPLIED, Settled.CANCELLED}:
                 self._settling.tell(claim, settlement, answer, run_s=max(0.0, self._now() - claim.started_at))
         return len(claims)
-
-    def _tell_buried(self, job: Buried) -> None:
-        self._emit(
-            events.JobSettled(
-                job_id=job.id,
-                task=job.task,
-                model=job.model or None,
-                tenant=job.tenant,
-                state="dead_letter",
-                attempts=job.attempts,
-                wait_ms=0.0,
-                run_ms=0.0,
-                reason=job.reason,
-                failure="expired",
-            )
-        )
-        log_dead_letter(job.id, job.task, job.reason, job.attempts)
-        self._ended(job.id)
 
     def _now(self) -> float:
         return self._clock.utc().timestamp()

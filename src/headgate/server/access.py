@@ -29,6 +29,8 @@ _OWN_SITES: Final = frozenset({b"none", b"same-origin"})
 class Caller(Protocol):
     """One who was let in."""
 
+    name: str
+    """For the history of what it does: its key's."""
     tenant: str
     lane: Lane
     """Where its requests queue unless they say otherwise."""
@@ -59,6 +61,7 @@ class Access(Protocol):
 class _Anybody:
     """Without keys everybody is the same: whoever can reach this machine's loopback."""
 
+    name = "local"
     tenant = "local"
     lane = Lane.INTERACTIVE
 
@@ -88,11 +91,12 @@ class OpenAccess:
 class KeyCaller:
     """The holder of one key. All its requests share this: it is what counts them."""
 
-    __slots__ = ("_meter", "_now", "digest", "key", "lane", "tenant")
+    __slots__ = ("_meter", "_now", "digest", "key", "lane", "name", "tenant")
 
     def __init__(self, kept: KeptKey, meter: Meter, now: Callable[[], float]) -> None:
         self.key = kept.key
         self.digest = kept.digest
+        self.name = kept.key.name
         self.tenant = kept.key.tenant
         self.lane = kept.key.lane
         self._meter = meter

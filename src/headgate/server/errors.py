@@ -1,6 +1,7 @@
 """The one place that turns errors into HTTP: status, code, headers and OpenAI's error body."""
 
 import math
+import random
 import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -9,6 +10,7 @@ import msgspec
 
 from headgate.core.errors import (
     CallFailed,
+    Draining,
     HeadgateError,
     InvalidRequest,
     KeyInProgress,
@@ -89,6 +91,13 @@ def read_error(error: Exception, *, mismatch_status: int = 409) -> Failed:
     param = error.param if isinstance(error, InvalidRequest) else None
     message = _BROKEN if is_crash(error) else str(error)
     return Failed(status, error.code, message, param, retry_after_s)
+
+
+def going_away() -> Draining:
+    return Draining(
+        "this process is shutting down; ask another, or again in a moment",
+        retry_after_s=random.uniform(1.0, 3.0),  # Soon, but not all at once.
+    )
 
 
 def is_crash(error: Exception) -> bool:

@@ -1,18 +1,23 @@
 """What the unhurried routes share: letting a request in, answering in JSON, telling errors."""
 
+import asyncio
 import logging
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
 from headgate.core.access import Action
+from headgate.core.job import Job
 from headgate.server.access import Access, Caller
-from headgate.server.errors import Failed, crash_story, is_crash, read_error
+from headgate.server.errors import Failed, crash_story, going_away, is_crash, read_error
 
 logger = logging.getLogger("headgate")
+Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 _CODES: Final = {404: "not_found", 405: "method_not_allowed"}
 
 
@@ -23,8 +28,48 @@ def admit(access: Access, request: Request, action: Action) -> Caller:
     return caller
 
 
-def json_reply(value: object, *, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status_code=status, media_type="application/json")
+def admit_work(access: Access, request: Request, closing: asyncio.Event) -> Caller:
+    """The same for one that changes something: a process that is going away takes nothing new on."""
+    if closing.is_set():
+        raise going_away()
+    return admit(access, request, Action.CALL)
+
+
+def route(path: str, **by_method: Handler) -> Route:
+    """All methods of one path together, so that a 405 knows them all."""
+
+    async def answer(request: Request) -> Response:
+        return await by_method["GET" if request.method == "HEAD" else request.method](request)
+
+    return Route(path, answer, methods=list(by_method))
+
+
+def json_reply(value: object, *, status: int = 200, replayed: bool = False) -> Response:
+    """`replayed`: an idempotency key brought this back."""
+    response = Response(msgspec.json.encode(value), status_code=status, media_type="application/json")
+    if replayed:
+        response.headers["idempotent-replayed"] = "true"
+    return response
+
+
+def accepted(job: Job, *, replayed: bool = False) -> Response:
+    """202: the job that will do it, and where to find it."""
+    response = json_reply(job, status=202, replayed=replayed)
+    response.headers["location"] = f"/v1/jobs/{job.id}"
+    return response
+
+
+def page(found: Sequence[Any], *, has_more: bool = False) -> dict[str, Any]:
+    """A list; the next page goes on after `last_id`."""
+    last_id = found[-1].id if found else None
+    return {"object": "list", "data": found, "has_more": has_more, "last_id": last_id}
+
+
+async def paged(look: Callable[..., Awaitable[Sequence[Any]]], *, limit: int, after: str | None) -> Response:
+    """One page of what `look` finds, and whether there is another."""
+    found = await look(limit=limit, after=after)
+    more = len(found) == limit and await look(limit=1, after=found[-1].id)
+    return json_reply(page(found, has_more=bool(more)))
 
 
 async def tell_http_error(request: Request, error: Exception) -> Response:
@@ -39,8 +84,13 @@ async def tell_http_error(request: Request, error: Exception) -> Response:
     return response
 
 
-async def tell_error(request: Request, error: Exception) -> Response:
-    failed = read_error(error)
+async def tell_nobody(request: Request, error: Exception) -> Response:  # noqa: ARG001 - Starlette's shape
+    """The client left while it was still sending."""
+    return Response(status_code=400)
+
+
+async def tell_error(request: Request, error: Exception, *, mismatch_status: int = 409) -> Response:
+    failed = read_error(error, mismatch_status=mismatch_status)
     if is_crash(error):
         logger.error("%s broke\n%s", request.scope["path"], crash_story(error))
     return _failed(failed)

@@ -1,6 +1,8 @@
-"""The routes that are not in a hurry: models, jobs, status, health, metrics."""
+"""The routes that are not in a hurry, put together; those on models, status, health and metrics are here."""
 
+import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -15,8 +17,11 @@ from headgate.core.errors import HeadgateError, UnknownModel
 from headgate.core.ports.store import StoreHealth
 from headgate.gateway import Gateway
 from headgate.server.access import Access
+from headgate.server.asgi import ClientGone
+from headgate.server.dead_letters import DeadLetterRoutes
+from headgate.server.jobs import JobRoutes
 from headgate.server.openapi import document
-from headgate.server.replies import admit, json_reply, tell_error, tell_http_error
+from headgate.server.replies import admit, json_reply, tell_error, tell_http_error, tell_nobody
 
 
 class Rest:
@@ -27,33 +32,36 @@ class Rest:
         gateway: Gateway,
         access: Access,
         *,
-        draining: Callable[[], bool],
+        closing: asyncio.Event,
         metrics: Callable[[], bytes],
         started_at: float,
         version: str,
     ) -> None:
         self._gateway = gateway
         self._access = access
-        self._draining = draining
+        self._closing = closing
         self._metrics = metrics
         self._started_at = started_at
         self._document = msgspec.json.encode(document(version))
 
     def app(self) -> Starlette:
+        mismatch_status = self._gateway.durable.idempotency.mismatch_status
         app = Starlette(
             routes=[
                 Route("/v1/models", self._models),
                 Route("/v1/models/{name:path}", self._model),
-                Route("/v1/jobs/{job_id}", self._job),
                 Route("/queue/status", self._status),
                 Route("/metrics", self._tell_metrics),
                 *(Route(path, self._live) for path in ("/health", "/health/live", "/api/v1/health")),
                 Route("/health/ready", self._ready),
                 Route("/openapi.json", self._openapi),
+                *JobRoutes(self._gateway, self._access, self._closing).routes(),
+                *DeadLetterRoutes(self._gateway, self._access, self._closing).routes(),
             ],
             exception_handlers={
                 HTTPException: tell_http_error,
-                HeadgateError: tell_error,
+                ClientGone: tell_nobody,
+                HeadgateError: partial(tell_error, mismatch_status=mismatch_status),
                 Exception: tell_error,
             },
         )
@@ -74,10 +82,6 @@ class Rest:
         self._gateway.routes.find(name)
         return json_reply(self._shown(name))
 
-    async def _job(self, request: Request) -> Response:
-        caller = admit(self._access, request, Action.LOOK)
-        return json_reply(await self._gateway.jobs.get(request.path_params["job_id"], tenant=caller.tenant))
-
     async def _status(self, request: Request) -> Response:
         admit(self._access, request, Action.WATCH)
         return json_reply(self._gateway.status())
@@ -92,7 +96,7 @@ class Rest:
     async def _ready(self, request: Request) -> Response:  # noqa: ARG002 - as above
         """Whether to send traffic here. A store that is away is told, and does not stop direct calls."""
         store = self._gateway.durable.store
-        draining = self._draining()
+        draining = self._closing.is_set()
         told = {
             "status": "draining" if draining else "ready",
             "database": "ok" if store.health is StoreHealth.OK else "down",

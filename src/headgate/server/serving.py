@@ -10,6 +10,7 @@ from headgate.core.errors import InvalidRequest
 from headgate.core.ports.clock import Clock
 from headgate.core.wire import Endpoint, WireRequest
 from headgate.gateway import Gateway
+from headgate.runner.submission import Submission
 from headgate.server.access import Access
 from headgate.server.app import HttpApp
 from headgate.server.http import HttpLimits, Server
@@ -35,7 +36,7 @@ class Serving:
         version: str,
     ) -> None:
         self._gateway = gateway
-        self._draining = False
+        self._closing = asyncio.Event()
         inference = Inference(
             gateway.wire,
             access,
@@ -43,12 +44,12 @@ class Serving:
             new_id=new_id,
             mismatch_status=gateway.durable.idempotency.mismatch_status,
             submit=self._submit,
-            draining=self._is_draining,
+            draining=self._closing.is_set,
         )
         rest = Rest(
             gateway,
             access,
-            draining=self._is_draining,
+            closing=self._closing,
             metrics=metrics,
             started_at=clock.utc().timestamp(),
             version=version,
@@ -65,7 +66,7 @@ class Serving:
         While anybody is being served the port stays open, so that whoever asks hears of it.
         """
         ends_at = asyncio.get_running_loop().time() + drain_s
-        self._draining = True
+        self._closing.set()
         self._gateway.routes.close()
         working = asyncio.ensure_future(self._gateway.durable.stop_working(drain_s))
         try:
@@ -73,9 +74,6 @@ class Serving:
             await self.server.drain(max(0.0, ends_at - asyncio.get_running_loop().time()))
         finally:
             await working
-
-    def _is_draining(self) -> bool:
-        return self._draining
 
     async def _submit(self, request: WireRequest, head: Head, body: bytes) -> Submitted:
         """`Prefer: respond-async`: the request becomes a job, and the answer its record."""
@@ -89,8 +87,12 @@ class Serving:
         given = _read(body)
         if "service_tier" not in request.fields:
             given.pop("service_tier", None)  # It was ours, and is the job's lane now.
-        handle = await self._gateway.jobs.submit(
-            task, given, lane=request.lane, idempotency_key=head.key, tenant=request.tenant
+        [handle] = await self._gateway.jobs.submit_inside(
+            [Submission(task=task, input=given, lane=request.lane)],
+            tenant=request.tenant,
+            idempotency_key=head.key,
+            endpoint=f"POST /v1/{request.endpoint}",
+            inside=False,
         )
         return Submitted(handle.id, msgspec.json.encode(await handle.job()), handle.created)
 

@@ -1,12 +1,12 @@
 """Rows to records, the same for both databases: the statements name their columns in this order."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
-from headgate.core.job import Attempt, Claim, Entry, Job, JobState
+from headgate.core.job import Attempt, Claim, Ended, Entry, Job, JobState, Reason
 from headgate.core.messages import Lane
 from headgate.core.record import Record
 
@@ -33,6 +33,14 @@ def read_history(text: str | None) -> tuple[Attempt, ...]:
 
 def public_state(stored: str) -> JobState:
     return JobState.PENDING if stored in PENDING else JobState(stored)
+
+
+def read_counts(rows: Iterable[Sequence[Any]]) -> dict[str, int]:
+    """(stored state, count) as counts of all public states."""
+    counts = dict.fromkeys(map(str, JobState), 0)
+    for state, count in rows:
+        counts[public_state(state)] += count
+    return counts
 
 
 def moment(seconds: float | None) -> Any:
@@ -75,6 +83,8 @@ def read_job(row: Sequence[Any]) -> Job:
         expires_at=moment(row[26]),
         started_at=moment(row[27]),
         finished_at=moment(row[28]),
+        batch_id=row[29],
+        webhook=row[30],
     )
 
 
@@ -101,6 +111,27 @@ def read_claim(row: Sequence[Any]) -> Claim:
         run_at=row[17],
         expires_at=row[18],
         started_at=row[19],
+        webhook=row[20],
+        metadata=row[21],
+    )
+
+
+def read_expired(row: Sequence[Any], now: float) -> Ended:
+    """A row of `expire`."""
+    return Ended(
+        id=row[0],
+        task=row[1],
+        tenant=row[2],
+        model=row[3],
+        state=JobState.DEAD_LETTER,
+        reason=Reason.EXPIRED,
+        error=row[4],
+        error_class=row[5],
+        attempts=row[6],
+        result=None,
+        webhook=row[7],
+        metadata=row[8],
+        finished_at=now,
     )
 
 

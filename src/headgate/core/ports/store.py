@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from headgate.core.ports.access import AccessKeys
+from headgate.core.ports.batches import Batches
 from headgate.core.ports.claims import Claims
 from headgate.core.ports.jobs import Jobs
 from headgate.core.ports.keys import Keys
@@ -18,7 +19,7 @@ class StoreHealth(enum.StrEnum):
     """The last operation failed for the store's own reasons; it is tried again all the time."""
 
 
-class Store(Jobs, Claims, Upkeep, Keys, AccessKeys, Records, Protocol):
+class Store(Jobs, Batches, Claims, Upkeep, Keys, AccessKeys, Records, Protocol):
     """One database. All verbs raise `StoreUnavailable` when it does not answer in time, never hang.
 
     Times come in as epoch seconds; the adapter of a remote database follows that database's clock.

@@ -3,20 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-import msgspec
-
-from headgate.core.job import Claim
-
-
-class Buried(msgspec.Struct, frozen=True):
-    """A job that just became a dead letter without a worker's doing."""
-
-    id: str
-    tenant: str
-    task: str
-    model: str
-    reason: str
-    attempts: int
+from headgate.core.job import Claim, Ended, FollowUps, nothing_follows
 
 
 class Upkeep(Protocol):
@@ -34,8 +21,8 @@ class Upkeep(Protocol):
         """Running jobs whose cancel was asked for before this and is still not obeyed."""
         ...
 
-    async def expire(self, *, now: float, limit: int) -> list[Buried]:
-        """Pending jobs past `expires_at` become dead letters."""
+    async def expire(self, *, now: float, limit: int, follow_ups: FollowUps = nothing_follows) -> list[Ended]:
+        """Pending jobs past `expires_at` become dead letters, and what follows them is accepted, or none of it is."""
         ...
 
     async def revivable(self, *, now: float, limit: int) -> list[tuple[str, str]]:

@@ -55,7 +55,7 @@ def read_head(headers: Iterable[tuple[bytes, bytes]]) -> Head:
         lane=None if lane is None else read_lane(lane.decode("latin-1").strip()),
         deadline_s=_deadline_s(said),
         agent_id=_agent_id(said.get(b"x-headgate-agent")),
-        key=None if key is None else _key(key),
+        key=None if key is None else read_key(key),
         respond_async=respond_async,
     )
 
@@ -103,8 +103,8 @@ def _agent_id(value: bytes | None) -> str | None:
     return agent_id
 
 
-def _key(value: bytes) -> str:
-    """Bare, or in quotes as the IETF draft has it."""
+def read_key(value: bytes) -> str:
+    """An idempotency key: bare, or in quotes as the IETF draft has it."""
     key = value.decode("latin-1").strip()
     if len(key) > 1 and key[0] == key[-1] == '"':
         key = key[1:-1]

@@ -2,18 +2,16 @@
 
 import asyncio
 import logging
-import random
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from headgate.core.access import Action
-from headgate.core.errors import Draining
 from headgate.core.messages import Lane
 from headgate.core.wire import Endpoint, WireReply, WireRequest
 from headgate.dispatch.relaying import LARGE_BYTES, Relaying, Stream
 from headgate.server.access import Access, Caller
 from headgate.server.asgi import CancelledWhenGone, ClientGone, read_whole, respond
-from headgate.server.errors import Header, crash_story, is_crash, read_error
+from headgate.server.errors import Header, crash_story, going_away, is_crash, read_error
 from headgate.server.http.exchange import Receive, Scope, Send
 from headgate.server.inference.body import peek_model, read_body
 from headgate.server.inference.head import Head, read_head
@@ -65,10 +63,7 @@ class Inference:
         caller: Caller | None = None
         try:
             if self._draining():
-                raise Draining(  # noqa: TRY301 - answered below, like everything
-                    "this process is shutting down; ask another, or again in a moment",
-                    retry_after_s=random.uniform(1.0, 3.0),  # Soon, but not all at once.
-                )
+                raise going_away()  # noqa: TRY301 - answered below, like everything
             caller = self._access.admit(scope["headers"], Action.CALL)
             with CancelledWhenGone(scope):
                 await self._serve(caller, request_id, scope, receive, send, started_at)

@@ -84,7 +84,8 @@ set state = 'running', attempts = attempts + 1, lease = lease + 1, owner = $4, s
     claim = $6
 where ctid = any(array(select place from picked)) and state <> 'running'
 returning id, lease, tenant, task, model, lane, priority, input, attempts, max_attempts, generation, crashes,
-          deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, started_at, due
+          deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, started_at, webhook,
+          metadata, due
 
 -- name: claim_suspects
 update headgate.jobs
@@ -95,7 +96,8 @@ where id = any(array(select id from headgate.jobs
                      order by due, id limit $3 for update skip locked))
   and state <> 'running'
 returning id, lease, tenant, task, model, lane, priority, input, attempts, max_attempts, generation, crashes,
-          deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, started_at, due
+          deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, started_at, webhook,
+          metadata, due
 
 -- name: give_back
 -- What claims took whose answers never arrived: as if they had not been made. The lease stays raised.

@@ -26,6 +26,8 @@ JOB_COLUMNS: Final = (
     "dedup_key",
     "metadata",
     "input",
+    "batch_id",
+    "webhook",
 )
 """Also the order of `insert_jobs`' arguments."""
 
@@ -51,6 +53,8 @@ def job_row(job: NewJob, now: float, skew_s: float) -> tuple[Any, ...]:
         job.dedup_key,
         job.metadata,
         job.input,
+        job.batch_id,
+        job.webhook,
     )
 
 

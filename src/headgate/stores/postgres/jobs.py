@@ -13,7 +13,7 @@ from headgate.stores.postgres.base import SQL, Verbs, sayable
 from headgate.stores.postgres.columns import JOB_COLUMNS, columns, job_row
 from headgate.stores.postgres.database import Connection
 from headgate.stores.postgres.group import Group
-from headgate.stores.rows import PENDING, entry_line, public_state
+from headgate.stores.rows import PENDING, entry_line, public_state, read_counts
 
 _LIVE: Final[Mapping[JobState | None, str | None]] = {
     None: "",
@@ -91,10 +91,7 @@ class JobVerbs(Verbs):
         return {job_id: public_state(state) for job_id, state in rows}
 
     async def count(self, *, tenant: str | None = None) -> Mapping[str, int]:
-        counts = dict.fromkeys(map(str, JobState), 0)
-        for state, count in await self._database.read(SQL.count_jobs, tenant):
-            counts[public_state(state)] += count
-        return counts
+        return read_counts(await self._database.read(SQL.count_jobs, tenant))
 
     async def waiting_by_tenant(self) -> Mapping[str, int]:
         return {row[0]: row[1] for row in await self._database.read(SQL.waiting_by_tenant)}

@@ -1,17 +1,17 @@
 -- name: kept
 -- What a job takes along unchanged, from the live table to the finished one and back; stands for {kept} elsewhere.
 id, tenant, task, model, lane, priority, max_attempts, generation, lease, hold, revivable, timeout_s, created_at,
-started_at, dedup_key, progress, metadata, input
+started_at, dedup_key, batch_id, webhook, progress, metadata, input
 
 -- name: insert_jobs
 -- Jobs on their way in. One whose work another live job does already is left out.
 insert into headgate.jobs (id, tenant, task, model, state, lane, priority, max_attempts, hold, revivable, timeout_s,
-                           created_at, run_at, due, expires_at, dedup_key, metadata, input)
+                           created_at, run_at, due, expires_at, dedup_key, metadata, input, batch_id, webhook)
 select unnest($1::text[]), unnest($2::text[]), unnest($3::text[]), unnest($4::text[]), unnest($5::text[]),
        unnest($6::text[]), unnest($7::integer[]), unnest($8::integer[]), unnest($9::boolean[]),
        unnest($10::boolean[]), unnest($11::float8[]), unnest($12::float8[]), unnest($13::float8[]),
        unnest($14::float8[]), unnest($15::float8[]), unnest($16::text[]), unnest($17::bytea[]),
-       unnest($18::bytea[])
+       unnest($18::bytea[]), unnest($19::text[]), unnest($20::text[])
 on conflict (tenant, task, dedup_key) where dedup_key is not null do nothing
 returning id
 
@@ -27,26 +27,26 @@ join headgate.jobs as job
 -- name: find_job
 select id, task, state, tenant, model, lane, priority, attempts, max_attempts, generation, crashes, deferrals,
        revivals, dedup_key, hold, timeout_s, metadata, progress, input, null::bytea, error, error_class, null::text,
-       history, created_at, run_at, expires_at, started_at, null::float8
+       history, created_at, run_at, expires_at, started_at, null::float8, batch_id, webhook
 from headgate.jobs where id = $1 and ($2::text is null or tenant = $2)
 union all
 select id, task, state, tenant, model, lane, priority, attempts, max_attempts, generation, crashes, deferrals,
        revivals, dedup_key, hold, timeout_s, metadata, progress, input, result, error, error_class, reason,
-       history, created_at, run_at, expires_at, started_at, finished_at
+       history, created_at, run_at, expires_at, started_at, finished_at, batch_id, webhook
 from headgate.finished_jobs where id = $1 and ($2::text is null or tenant = $2)
 
 -- name: list_live
 -- Half of a page's frame: {filters} names the states, and with them the index, and the rest.
 select id, task, state, tenant, model, lane, priority, attempts, max_attempts, generation, crashes, deferrals,
        revivals, dedup_key, hold, timeout_s, metadata, progress, null::bytea, null::bytea, error, error_class,
-       null::text, null::text, created_at, run_at, expires_at, started_at, null::float8
+       null::text, null::text, created_at, run_at, expires_at, started_at, null::float8, batch_id, webhook
 from headgate.jobs where ($1::text is null or id < $1) {filters} order by id desc limit $2
 
 -- name: list_finished
 -- The other half.
 select id, task, state, tenant, model, lane, priority, attempts, max_attempts, generation, crashes, deferrals,
        revivals, dedup_key, hold, timeout_s, metadata, progress, null::bytea, null::bytea, error, error_class,
-       reason, null::text, created_at, run_at, expires_at, started_at, finished_at
+       reason, null::text, created_at, run_at, expires_at, started_at, finished_at, batch_id, webhook
 from headgate.finished_jobs where ($1::text is null or id < $1) {filters} order by id desc limit $2
 
 -- name: states_of
@@ -97,7 +97,8 @@ for update
 with moved as (
     insert into headgate.jobs ({kept}, state, attempts, crashes, deferrals, revivals, run_at, due, expires_at, history)
     select id, tenant, task, model, lane, priority, max_attempts, generation + 1, lease, hold, revivable, timeout_s,
-           created_at, null, dedup_key, null, metadata, coalesce($5::bytea, input), 'ready', 0, 0, 0, 0, $3::float8,
+           created_at, null, dedup_key, batch_id, webhook, null, metadata, coalesce($5::bytea, input), 'ready', 0, 0, 0, 0,
+           $3::float8,
            $3 + priority * 60.0 - case when lane = 'interactive' then 600.0 else 0.0 end, $4::float8,
            coalesce(history, '') || told.entry
     from unnest($1::text[], $2::text[]) with ordinality as told (dead_id, entry, turn)

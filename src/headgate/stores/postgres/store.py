@@ -8,6 +8,7 @@ from headgate.core.ports.store import StoreHealth
 from headgate.stores.listeners import Listeners
 from headgate.stores.postgres.access import AccessVerbs
 from headgate.stores.postgres.base import SQL
+from headgate.stores.postgres.batches import BatchVerbs
 from headgate.stores.postgres.bell import Bell
 from headgate.stores.postgres.claims import ClaimVerbs
 from headgate.stores.postgres.database import Database
@@ -21,7 +22,7 @@ from headgate.stores.postgres.upkeep import UpkeepVerbs
 from headgate.stores.postgres.url import read_url
 
 
-class PostgresStore(JobVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, AccessVerbs, RecordVerbs):
+class PostgresStore(JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, AccessVerbs, RecordVerbs):
     """`core.ports.store.Store` on a PostgreSQL that many nodes share."""
 
     def __init__(

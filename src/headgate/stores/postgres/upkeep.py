@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from typing import Final
 
-from headgate.core.job import Claim, Entry
-from headgate.core.ports.upkeep import Buried
+from headgate.core.job import Claim, Ended, Entry, FollowUps, nothing_follows
+from headgate.stores.postgres.accepting import Call, accept_calls
 from headgate.stores.postgres.base import SQL, Verbs
-from headgate.stores.rows import entry_line
+from headgate.stores.postgres.database import Connection
+from headgate.stores.rows import entry_line, read_expired
 
 _COOL_AGAIN_S: Final = 60.0
 
@@ -28,11 +29,22 @@ class UpkeepVerbs(Verbs):
         rows = await self._database.read(SQL.uncancelled, self._times.there(before), limit)
         return [self._times.claim(row) for row in rows]
 
-    async def expire(self, *, now: float, limit: int) -> list[Buried]:
+    async def expire(self, *, now: float, limit: int, follow_ups: FollowUps = nothing_follows) -> list[Ended]:
         await self._look_at_the_clock()
         at = self._times.there(now)
         entry = entry_line(Entry(outcome="expired", at=at, kind="expired"))
-        return [Buried(*row) for row in await self._database.write("expire", SQL.expire, at, limit, entry)]
+
+        async def expire(connection: Connection) -> tuple[list[Ended], int]:
+            ended = [read_expired(row, now) for row in await connection.fetch(SQL.expire, at, limit, entry)]
+            following = [job for one in ended for job in follow_ups(one)]
+            if following:
+                await accept_calls(connection, [Call(following, now)], self._times.skew_s)
+            return ended, len(following)
+
+        ended, followed = await self._database.transact("expire", expire)
+        if followed:
+            self._ring()
+        return ended
 
     async def revivable(self, *, now: float, limit: int) -> list[tuple[str, str]]:
         rows = await self._database.read(SQL.revivable, self._times.there(now), limit)

@@ -4,13 +4,15 @@ delete from headgate.nodes where expires_at < $1 returning id
 -- name: lost
 -- Running jobs whose node is no more.
 select id, lease, tenant, task, model, lane, priority, input, attempts, max_attempts, generation, crashes,
-       deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, started_at
+       deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, started_at, webhook,
+       metadata
 from headgate.jobs as job
 where owner is not null and not exists (select from headgate.nodes where nodes.id = job.owner) limit $1
 
 -- name: uncancelled
 select id, lease, tenant, task, model, lane, priority, input, attempts, max_attempts, generation, crashes,
-       deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, started_at
+       deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, started_at, webhook,
+       metadata
 from headgate.jobs where owner is not null and cancel_at < $1 limit $2
 
 -- name: expire
@@ -21,15 +23,14 @@ with gone as (
                          order by expires_at limit $2 for update skip locked))
       and state <> 'running'
     returning *
-), moved as (
-    insert into headgate.finished_jobs ({kept}, state, attempts, crashes, deferrals, revivals, run_at, expires_at,
-                                        finished_at, reason, error, error_class, history)
-    select {kept}, 'dead_letter', attempts, crashes, deferrals, revivals, run_at, expires_at,
-           $1, 'expired', coalesce(error, 'it was not done before it expired'), coalesce(error_class, 'expired'),
-           coalesce(history, '') || $3
-    from gone
 )
-select id, tenant, task, model, 'expired', attempts from gone
+insert into headgate.finished_jobs ({kept}, state, attempts, crashes, deferrals, revivals, run_at, expires_at,
+                                    finished_at, reason, error, error_class, history)
+select {kept}, 'dead_letter', attempts, crashes, deferrals, revivals, run_at, expires_at,
+       $1, 'expired', coalesce(error, 'it was not done before it expired'), coalesce(error_class, 'expired'),
+       coalesce(history, '') || $3
+from gone
+returning id, task, tenant, model, error, error_class, attempts, webhook, metadata
 
 -- name: revivable
 select id, model from headgate.finished_jobs

@@ -11,7 +11,7 @@ from headgate.core.idempotency import InProgress, KeyClaim, KeyState, Mismatch, 
 from headgate.core.job import Accepted, Entry, Job, JobState, NewJob
 from headgate.core.ports.jobs import CancelAnswer, JobFilter
 from headgate.stores.listeners import SOON_S
-from headgate.stores.rows import entry_line, public_state, read_job
+from headgate.stores.rows import entry_line, public_state, read_counts, read_job
 from headgate.stores.sqlite.base import SQL, Verbs, changes, rows, value
 from headgate.stores.sqlite.keys import find_key, take_key
 from headgate.stores.sqlite.records import put_record
@@ -76,10 +76,7 @@ class JobVerbs(Verbs):
 
     async def count(self, *, tenant: str | None = None) -> Mapping[str, int]:
         found = await self._read(lambda db: rows(db, SQL.count_jobs, {"tenant": tenant}))
-        counts = dict.fromkeys(map(str, JobState), 0)
-        for state, count in found:
-            counts[public_state(state)] += count
-        return counts
+        return read_counts(found)
 
     async def waiting_by_tenant(self) -> Mapping[str, int]:
         return dict(await self._read(lambda db: rows(db, SQL.waiting_by_tenant)))
@@ -144,6 +141,8 @@ def _insert(db: apsw.Connection, job: NewJob, now: float) -> None:
             job.expires_at,
             job.dedup_key,
             job.metadata,
+            job.batch_id,
+            job.webhook,
         ),
     )
     db.execute(SQL.insert_input, (db.last_insert_rowid(), job.input))

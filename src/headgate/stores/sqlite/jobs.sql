@@ -1,8 +1,8 @@
 -- name: insert_job
 -- A job on its way in; whether it is ready or scheduled was decided by its time.
 insert into jobs (id, tenant, task, model, state, lane, priority, max_attempts, hold, revivable, timeout_s,
-                  created_at, run_at, due, expires_at, dedup_key, metadata)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                  created_at, run_at, due, expires_at, dedup_key, metadata, batch_id, webhook)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: insert_input
 insert into inputs (seq, input) values (?, ?)
@@ -17,7 +17,7 @@ where tenant = ? and task = ? and dedup_key = ? and dedup_key is not null
 select id, task, state, tenant, model, lane, priority, attempts, max_attempts, generation, crashes, deferrals,
        revivals, dedup_key, hold, timeout_s, metadata, progress, input, result, error,
        error_class, reason, history,
-       created_at, run_at, expires_at, started_at, finished_at
+       created_at, run_at, expires_at, started_at, finished_at, batch_id, webhook
 from jobs join inputs using (seq)
 where id = :id and (:tenant is null or tenant = :tenant)
 
@@ -26,7 +26,7 @@ where id = :id and (:tenant is null or tenant = :tenant)
 -- before the empty blob, which stands for the top.
 select id, task, state, tenant, model, lane, priority, attempts, max_attempts, generation, crashes, deferrals,
        revivals, dedup_key, hold, timeout_s, metadata, progress, null, null, error, error_class, reason, null,
-       created_at, run_at, expires_at, started_at, finished_at
+       created_at, run_at, expires_at, started_at, finished_at, batch_id, webhook
 from jobs {index}
 where id < coalesce(:after, x'') {states} {filters}
 order by id desc limit :limit

@@ -13,6 +13,7 @@ from headgate.machine.sqlite.place import Place
 from headgate.stores.listeners import Listeners
 from headgate.stores.sqlite.access import AccessVerbs
 from headgate.stores.sqlite.base import SQL, value
+from headgate.stores.sqlite.batches import BatchVerbs
 from headgate.stores.sqlite.claims import ClaimVerbs
 from headgate.stores.sqlite.connection import NotOurs, connect, migrate
 from headgate.stores.sqlite.doorbell import Doorbell
@@ -24,7 +25,7 @@ from headgate.stores.sqlite.upkeep import UpkeepVerbs
 from headgate.stores.sqlite.writer import Writer
 
 
-class SqliteStore(JobVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, AccessVerbs, RecordVerbs):
+class SqliteStore(JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, AccessVerbs, RecordVerbs):
     """`core.ports.store.Store` in one file. Several processes may open it."""
 
     def __init__(

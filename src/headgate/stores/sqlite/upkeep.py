@@ -5,10 +5,10 @@ from typing import Any
 
 import apsw
 
-from headgate.core.job import Claim, Entry
-from headgate.core.ports.upkeep import Buried
-from headgate.stores.rows import entry_line, read_claim
+from headgate.core.job import Claim, Ended, Entry, FollowUps, nothing_follows
+from headgate.stores.rows import entry_line, read_claim, read_expired
 from headgate.stores.sqlite.base import SQL, Verbs, changes, rows
+from headgate.stores.sqlite.jobs import accept_job
 
 _COOL_AGAIN_S = 60.0
 
@@ -33,11 +33,21 @@ class UpkeepVerbs(Verbs):
     async def uncancelled(self, *, before: float, limit: int) -> list[Claim]:
         return await self._claims(SQL.uncancelled, {"before": before, "limit": limit})
 
-    async def expire(self, *, now: float, limit: int) -> list[Buried]:
+    async def expire(self, *, now: float, limit: int, follow_ups: FollowUps = nothing_follows) -> list[Ended]:
         entry = entry_line(Entry(outcome="expired", at=now, kind="expired"))
         asked = {"now": now, "limit": limit, "entry": entry}
-        buried = await self._write("expire", lambda db: rows(db, SQL.expire, asked))
-        return [Buried(*row) for row in buried]
+
+        def expire(db: apsw.Connection) -> tuple[list[Ended], int]:
+            ended = [read_expired(row, now) for row in rows(db, SQL.expire, asked)]
+            following = [job for one in ended for job in follow_ups(one)]
+            for job in following:
+                accept_job(db, job, now)
+            return ended, len(following)
+
+        ended, followed = await self._write("expire", expire)
+        if followed:
+            self._ring()
+        return ended
 
     async def revivable(self, *, now: float, limit: int) -> list[tuple[str, str]]:
         return await self._read(lambda db: rows(db, SQL.revivable, (now, limit)))

@@ -1,0 +1,148 @@
+"""From submissions to accepted jobs: room for them, their key, the store's answer, what is told of it."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from headgate.core import events
+from headgate.core.errors import BacklogFull, InvalidRequest, KeyMismatch
+from headgate.core.idempotency import KeyClaim, KeyOutcome, Run, Unknown, key_claim
+from headgate.core.job import Accepted, NewJob
+from headgate.core.ports.clock import Clock
+from headgate.core.record import RecordWrite
+from headgate.runner.durable import Durable
+from headgate.runner.payloads import fingerprinted
+from headgate.runner.submission import ENDPOINT, MOST_AT_ONCE, Submission
+
+LOOK_S: Final = 5.0
+
+
+class Submitting:
+    """The way in, for one job or for a list."""
+
+    def __init__(self, durable: Durable, clock: Clock, emit: Callable[[events.Event], None]) -> None:
+        self._durable = durable
+        self._clock = clock
+        self._emit = emit
+
+    async def one(
+        self,
+        asked: Submission,
+        *,
+        tenant: str,
+        idempotency_key: str | None,
+        records: Sequence[RecordWrite],
+    ) -> Accepted:
+        if not self._durable.started:
+            await self._durable.start()
+        now = self._now()
+        key = None
+        if idempotency_key is not None:
+            key = self._key(idempotency_key, fingerprinted(asked, what="the submission"), ENDPOINT, now)
+        job = self._durable.intake.job(asked, tenant=tenant, now=now, key=key, records=records)
+        return (await self._accept([job], ENDPOINT))[0]
+
+    async def many(
+        self,
+        asked: Sequence[Submission],
+        *,
+        tenant: str,
+        idempotency_key: str | None = None,
+        endpoint: str = ENDPOINT,
+        records: Sequence[RecordWrite] = (),
+        batch_id: str | None = None,
+        revivable: bool = True,
+        inside: bool = False,
+    ) -> Sequence[Accepted]:
+        """All or none; an error names the index of the one that is wrong."""
+        if not 0 < len(asked) <= MOST_AT_ONCE:
+            raise InvalidRequest(f"submit 1 to {MOST_AT_ONCE:,} jobs at a time, not {len(asked):,}")
+        await self._durable.start()
+        now = self._now()
+        jobs = []
+        for index, one in enumerate(asked):
+            try:
+                job = self._durable.intake.job(
+                    one,
+                    tenant=tenant,
+                    now=now,
+                    position=index,
+                    records=() if index else records,
+                    batch_id=batch_id,
+                    revivable=revivable,
+                    inside=inside,
+                )
+            except InvalidRequest as error:
+                error.args = (f"jobs[{index}]: {error}",)
+                error.param = ".".join(filter(None, (f"jobs[{index}]", error.param)))
+                raise
+            jobs.append(job)
+        if idempotency_key is not None:
+            key = self._key(idempotency_key, fingerprinted(asked, what="the submissions"), endpoint, now)
+            jobs = [_under(key, index, job) for index, job in enumerate(jobs)]
+        return await self._accept(jobs, endpoint)
+
+    def _key(self, key: str, body: bytes, endpoint: str, now: float) -> KeyClaim:
+        return key_claim(
+            key,
+            body,
+            secret=self._durable.store.secret,
+            endpoint=endpoint,
+            expires_at=now + self._durable.idempotency.retention_s,
+        )
+
+    async def _accept(self, jobs: Sequence[NewJob], endpoint: str) -> Sequence[Accepted]:
+        durable = self._durable
+        try:
+            await durable.room.take(jobs[0].tenant, len(jobs))
+        except BacklogFull:
+            # A repeat needs no room: its jobs are there already. Those of a list were all taken, or none was.
+            if not await self._is_repeat(jobs[0]):
+                raise
+        try:
+            accepted = await durable.store.accept(jobs, now=self._now())
+        except KeyMismatch:
+            self._emit(events.KeyUsed(endpoint=endpoint, outcome=KeyOutcome.MISMATCH))
+            raise
+        if jobs[0].key is not None:
+            # Of a list under one key all were taken now, or all before.
+            outcome = KeyOutcome.RAN if accepted[0].created else KeyOutcome.REPLAYED
+            self._emit(events.KeyUsed(endpoint=endpoint, outcome=outcome))
+        for job, answer in zip(jobs, accepted, strict=True):
+            self._emit(
+                events.JobAccepted(
+                    job_id=answer.id,
+                    task=job.task,
+                    model=job.model or None,
+                    tenant=job.tenant,
+                    created=answer.created,
+                )
+            )
+        return accepted
+
+    async def _is_repeat(self, job: NewJob) -> bool:
+        """Whether its key was used before. To look means to take a free key for a moment and to give it back."""
+        if job.key is None:
+            return False
+        now, store = self._now(), self._durable.store
+        # It expires by itself in case we die in between.
+        look = msgspec.structs.replace(job.key, expires_at=now + LOOK_S)
+        node = self._durable.node.id
+        verdict = await store.reserve(job.tenant, look, node=node, unknown=Unknown.RERUN, now=now)
+        if isinstance(verdict, Run):
+            await store.free(job.tenant, look, verdict.lease)
+            return False
+        return True
+
+    def _now(self) -> float:
+        return self._clock.utc().timestamp()
+
+
+def _under(key: KeyClaim, index: int, job: NewJob) -> NewJob:
+    """One key for a list: each job has its own place under it, and all of them guard the whole list.
+
+    The first has the place of a submission that is no list: whichever comes second is another request.
+    """
+    place = msgspec.structs.replace(key, endpoint=f"{key.endpoint}[{index}]") if index else key
+    return msgspec.structs.replace(job, key=place)

@@ -1,0 +1,81 @@
+"""What a request says in its query, its headers and its JSON body, read strictly: every mistake names its field."""
+
+import re
+from typing import Annotated, Final, TypeVar
+
+import msgspec
+from starlette.requests import Request
+
+from headgate.core.errors import InvalidRequest
+from headgate.server.asgi import read_whole
+from headgate.server.inference.head import read_key
+
+T = TypeVar("T")
+Q = TypeVar("Q", bound=msgspec.Struct)
+Word = Annotated[str, msgspec.Meta(min_length=1)]
+_PLACE: Final = re.compile(r" - at `(?:key in `)?\$\.?([^`]*)`")
+_FIELD: Final = re.compile(r"^Object (?:contains unknown|missing required) field `([^`]*)`")
+
+
+class Nothing(msgspec.Struct, forbid_unknown_fields=True):
+    """A query or a body that has nothing to say."""
+
+
+def read_query(request: Request, kind: type[Q]) -> Q:
+    """The query as a record; what the record does not know is refused."""
+    pairs = request.query_params.multi_items()
+    given = dict(pairs)
+    if len(given) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidRequest(f"{twice[:100]} comes twice", param=twice[:100])
+    numbers = {field.encode_name for field in msgspec.structs.fields(kind) if field.type in {int, float}}
+    told = {name: _number(value) if name in numbers else value for name, value in given.items()}
+    try:
+        return msgspec.convert(told, kind)
+    except msgspec.ValidationError as error:
+        raise _misfit(error) from None
+
+
+async def read_body(
+    request: Request, decoder: msgspec.json.Decoder[T], *, empty: bytes = b"", root: str = ""
+) -> T:
+    """The body as what the decoder knows; `empty` stands for none, and `root` is what a list is called in errors.
+
+    How large it may be is the front door's business.
+    """
+    read_query(request, Nothing)  # All of it is said in the body.
+    body = await read_whole(request.receive, lambda _: None)
+    try:
+        return decoder.decode(body or empty)
+    except msgspec.ValidationError as error:
+        raise _misfit(error, root) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"the body is not valid JSON: {error}") from None
+    except RecursionError:
+        raise InvalidRequest("the body is nested too deeply") from None
+
+
+def read_idempotency_key(request: Request) -> str | None:
+    keys = [value for name, value in request.scope["headers"] if name == b"idempotency-key"]
+    if len(keys) > 1:
+        raise InvalidRequest("the header idempotency-key comes twice", param="idempotency-key")
+    return read_key(keys[0]) if keys else None
+
+
+def _number(value: str) -> float | str:
+    """As JSON would say it. msgspec's own lenience takes `null` for nothing and numbers for dates."""
+    try:
+        return msgspec.json.decode(value, type=int | float)
+    except (msgspec.MsgspecError, UnicodeError):
+        return value
+
+
+def _misfit(error: msgspec.ValidationError, root: str = "") -> InvalidRequest:
+    told = str(error)
+    place, field = _PLACE.search(told), _FIELD.match(told)
+    where = place[1] if place else ""
+    parts = [f"{root}{where}" if where.startswith("[") else where, field[1] if field else ""]
+    param = ".".join(filter(None, parts))[:100] or None
+    what = _PLACE.sub("", told)
+    return InvalidRequest(what if param is None else f"{param}: {what}", param=param)

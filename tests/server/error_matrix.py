@@ -1,0 +1,107 @@
+"""Every route with what it takes, and every error with the routes that can meet it.
+
+A new route needs one line in `MATRIX`: its method and path, the action its key must be allowed, and what applies
+of the rest. From that line all its errors follow, and `test_error_matrix.py` asks for each of them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from server.locked_stage import BODY
+
+from headgate.core.access import Action
+
+SUBMISSION: Final = {"task": "chat", "input": BODY}
+DEAD: Final = {"task": "fragile"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """What one route takes and does. Defaults: an open GET that needs nothing."""
+
+    action: Action | None = None
+    """What a key must be allowed; None: open to everybody."""
+    body: Any = None
+    """A body that is right; None: the route takes none."""
+    wrong: Mapping[str, Any] = field(default_factory=dict)
+    """Fields that make the body wrong; an error names the first of them."""
+    other: Mapping[str, Any] = field(default_factory=dict)
+    """Fields that make it another request, for those that take an Idempotency-Key."""
+    passes: bool = False
+    """Fields nobody knows go to the provider instead of being refused."""
+    query: str | None = None
+    """A query that is wrong; an error names its parameter, and unknown ones are refused too."""
+    model: bool = False
+    """It asks a model, or sends work to one."""
+    asks: bool = False
+    """It waits for a provider's answer."""
+    keyed: bool = False
+    """It takes an Idempotency-Key."""
+    stored: bool = False
+    """It needs the database."""
+    works: bool = False
+    """It takes new work on, which a process that is going away does not."""
+    conflicts: bool = False
+    """A job that is pending is in the wrong state for it."""
+    backlog: bool = False
+    """It adds to the jobs that wait."""
+
+
+def _asks(**asked: Any) -> Row:
+    return Row(
+        action=Action.CALL,
+        body={"model": "simulated/instant", **asked},
+        wrong=dict.fromkeys(asked, 7),
+        other={"user": "somebody"},
+        passes=True,
+        model=True,
+        asks=True,
+        keyed=True,
+        works=True,
+    )
+
+
+def _looks(**more: Any) -> Row:
+    return Row(action=Action.LOOK, stored=True, **more)
+
+
+def _works(**more: Any) -> Row:
+    return Row(action=Action.CALL, stored=True, works=True, **more)
+
+
+MATRIX: Final[Mapping[str, Row]] = {
+    "POST /v1/chat/completions": _asks(messages=BODY["messages"]),
+    "POST /v1/completions": _asks(prompt="hello"),
+    "POST /v1/embeddings": _asks(input="hello"),
+    "GET /v1/models": Row(action=Action.LOOK),
+    "GET /v1/models/{name:path}": Row(action=Action.LOOK),
+    "GET /v1/jobs": _looks(query="limit=many"),
+    "POST /v1/jobs": _works(
+        body=SUBMISSION, wrong={"priority": 10}, other={"priority": 1}, model=True, keyed=True, backlog=True
+    ),
+    "GET /v1/jobs/{job_id}": _looks(query="wait=61"),
+    "POST /v1/jobs/{job_id}/cancel": _works(body={}),
+    "POST /v1/jobs/{job_id}/replay": _works(body={}, model=True, conflicts=True),
+    "GET /v1/dead-letters": _looks(query="since=yesterday"),
+    "POST /v1/dead-letters/replay": _works(
+        body=DEAD, wrong={"per_second": 0}, other={"reason": "poison"}, model=True, keyed=True, backlog=True
+    ),
+    "POST /v1/dead-letters/discard": _works(
+        body=DEAD,
+        wrong={"reason": "boredom"},
+        other={"reason": "poison"},
+        model=True,
+        keyed=True,
+        backlog=True,
+    ),
+    "GET /v1/dead-letters/{job_id}": _looks(conflicts=True),
+    "DELETE /v1/dead-letters/{job_id}": _works(conflicts=True),
+    "GET /queue/status": Row(action=Action.WATCH),
+    "GET /metrics": Row(action=Action.WATCH),
+    "GET /health": Row(),
+    "GET /health/live": Row(),
+    "GET /health/ready": Row(),
+    "GET /api/v1/health": Row(),
+    "GET /openapi.json": Row(),
+}

@@ -1,0 +1,350 @@
+"""Every error on every route that can meet it: the documented status, OpenAI's body, and what a client needs to go on.
+
+The routes are those that are really served; one that is not in `error_matrix.py` fails here, and so does an error
+that no route meets.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pytest
+from conftest import Figure
+from server.error_matrix import MATRIX, Row
+from server.http.front_stage import Answer, Play
+from server.locked_stage import BODY, Locked, locked, path_of
+from server.upstreams import until
+
+import headgate
+from headgate import Context
+from headgate.core.access import Role, may
+from headgate.server.errors import STATUS_BY_CODE
+from headgate.server.http import HttpLimits
+from headgate.server.inference.route import ROUTES
+
+LIMIT_BYTES: Final = 4096
+NOBODYS: Final = "job_000000000000nobodys"
+
+
+@headgate.task("fragile", model=None)
+async def fragile(ctx: Context, given: Any) -> None:
+    raise headgate.Reject("as asked")
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One route on a served gateway, a key that may use it, a pending job of its tenant."""
+
+    gateway: Locked
+    name: str
+    row: Row
+    key: str
+    job_id: str
+
+    async def ask(self, *headers: str, key: str | None = None, **changes: Any) -> Answer:
+        """Ask rightly, but for the changes: `body`, `query`, `job_id`, `method`."""
+        method, path = path_of(self.name, changes.get("job_id", self.job_id))
+        query = f"?{changes['query']}" if "query" in changes else ""
+        bearer = [f"x-api-key: {key or self.key}"]
+        body = changes.get("body", self.row.body)
+        return await self.gateway.ask(changes.get("method", method), path + query, body, *bearer, *headers)
+
+
+Provoke = Callable[[Scene], Awaitable[Answer]]
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """An error: which routes can meet it, and how to bring it about."""
+
+    code: str
+    meets: Callable[[str, Row], bool]
+    provoke: Provoke
+    status: int | None = None
+    """Where it is not the usual one of its code."""
+    param: Callable[[Row], str | None] = lambda row: None
+    settings: dict[str, Any] | None = None
+
+
+async def _without_key(scene: Scene) -> Answer:
+    method, path = path_of(scene.name, scene.job_id)
+    return await scene.gateway.ask(method, path, scene.row.body)
+
+
+async def _wrong_role(scene: Scene) -> Answer:
+    role = next(role for role in Role if not may(role, _action(scene.row)))
+    return await scene.ask(key=await scene.gateway.key(role=role))
+
+
+async def _limited(scene: Scene) -> Answer:
+    key = await scene.gateway.key(role=Role.OPERATE, requests_per_minute=1)
+    await scene.gateway.get("/v1/models", f"x-api-key: {key}")
+    return await scene.ask(key=key)
+
+
+async def _model_not_allowed(scene: Scene) -> Answer:
+    return await scene.ask(key=await scene.gateway.key(role=Role.OPERATE, models=("other",)))
+
+
+async def _foreign(scene: Scene) -> Answer:
+    """Another tenant's looks exactly as if it were not there."""
+    foreign = await scene.ask(key=await scene.gateway.key(role=Role.OPERATE, tenant="other"))
+    unknown = await scene.ask(job_id=NOBODYS)
+    assert foreign.body == unknown.body.replace(NOBODYS.encode(), scene.job_id.encode())
+    return unknown
+
+
+async def _wrong_method(scene: Scene) -> Answer:
+    answer = await scene.ask(method="PATCH", body=None)
+    path = scene.name.split()[1]
+    methods = {name.split()[0] for name in MATRIX if name.split()[1] == path}
+    assert {*answer.headers["allow"].split(", ")} - {"HEAD"} == methods
+    return answer
+
+
+async def _wrong_field(scene: Scene) -> Answer:
+    return await scene.ask(body={**scene.row.body, **scene.row.wrong})
+
+
+async def _mismatch(scene: Scene) -> Answer:
+    once = "Idempotency-Key: one-of-a-kind"
+    first = await scene.ask(once)
+    assert first.status in {200, 202}, first.body
+    other = await scene.ask(once, body={**scene.row.body, **scene.row.other})
+    assert "idempotent-replayed" not in other.headers
+    return other
+
+
+async def _stopped(scene: Scene) -> Answer:
+    scene.gateway.house.serving._closing.set()
+    try:
+        return await scene.ask()
+    finally:
+        scene.gateway.house.serving._closing.clear()
+
+
+async def _unstored(scene: Scene) -> Answer:
+    await scene.gateway.house.gateway.durable.store.aclose()
+    return await scene.ask(*(["Idempotency-Key: k"] if scene.row.keyed else []))
+
+
+async def _crowded(scene: Scene) -> Answer:
+    """All slots of the model are taken, and all places in its line."""
+    body = {**scene.row.body, "model": "stuck"}
+    waiting = [asyncio.ensure_future(scene.ask(body=body)) for _ in range(2)]
+    try:
+        await until(lambda: scene.gateway.house.gateway.status().rt_queue == 1)
+        return await scene.ask(body=body)
+    finally:
+        for one in waiting:
+            one.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        await until(lambda: scene.gateway.house.all_free)
+
+
+async def _in_progress(scene: Scene) -> Answer:
+    """The first with this key still waits for its answer, longer than the second has time."""
+    body, once = {**scene.row.body, "model": "stuck"}, "Idempotency-Key: patience"
+    first = asyncio.ensure_future(scene.ask(once, body=body))
+    try:
+        await until(lambda: not scene.gateway.house.all_free)
+        return await scene.ask(once, "X-Headgate-Timeout: 0.1", body=body)
+    finally:
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        await until(lambda: scene.gateway.house.all_free)
+
+
+def _with(*headers: str, **changes: Any) -> Provoke:
+    return lambda scene: scene.ask(*headers, **changes)
+
+
+def _of(model: str, *headers: str) -> Provoke:
+    """Ask this model instead."""
+    return lambda scene: scene.ask(*headers, body={**scene.row.body, "model": model})
+
+
+def _action(row: Row) -> Any:
+    assert row.action is not None
+    return row.action
+
+
+# ---- Which errors there are ---------------------------------------------------------------------------------
+
+
+def _strict(_name: str, row: Row) -> bool:
+    return row.body is not None and not row.passes
+
+
+TROUBLES: Final = {
+    "no key": Trouble("unauthorized", lambda _, row: row.action is not None, _without_key),
+    "wrong role": Trouble(
+        "not_allowed",
+        lambda _, row: row.action is not None and not all(may(role, row.action) for role in Role),
+        _wrong_role,
+    ),
+    "too many requests": Trouble("rate_limited", lambda _, row: row.action is not None, _limited),
+    "model not for this key": Trouble("model_not_allowed", lambda _, row: row.model, _model_not_allowed),
+    "unknown model": Trouble(
+        "not_found",
+        lambda name, row: row.asks or name == "POST /v1/jobs",
+        _of("nobody"),
+        param=lambda _: "model",
+    ),
+    "unknown or another's": Trouble(
+        "not_found", lambda name, _: "{job_id}" in name, _foreign, param=lambda _: "id"
+    ),
+    "wrong method": Trouble("method_not_allowed", lambda *_: True, _wrong_method),
+    "no JSON": Trouble("invalid_request", lambda _, row: row.body is not None, _with(body=b"{")),
+    "no object": Trouble("invalid_request", lambda _, row: row.body is not None, _with(body=b"7")),
+    "wrong field": Trouble(
+        "invalid_request",
+        lambda _, row: bool(row.wrong),
+        _wrong_field,
+        param=lambda row: next(iter(row.wrong)),
+    ),
+    "unknown field": Trouble(
+        "invalid_request",
+        _strict,
+        lambda scene: scene.ask(body={**scene.row.body, "surprise": 1}),
+        param=lambda _: "surprise",
+    ),
+    "wrong query": Trouble(
+        "invalid_request",
+        lambda _, row: row.query is not None,
+        lambda scene: scene.ask(query=scene.row.query),
+        param=lambda row: str(row.query).partition("=")[0],
+    ),
+    "unknown query": Trouble(
+        "invalid_request", lambda _, row: row.stored, _with(query="surprise=1"), param=lambda _: "surprise"
+    ),
+    "repeated query": Trouble(
+        "invalid_request", lambda _, row: row.stored, _with(query="limit=1&limit=1"), param=lambda _: "limit"
+    ),
+    "wrong idempotency key": Trouble(
+        "invalid_request",
+        lambda _, row: row.keyed,
+        _with(f"Idempotency-Key: {'x' * 256}"),
+        param=lambda _: "idempotency_key",
+    ),
+    "too large": Trouble(
+        "payload_too_large", lambda _, row: row.body is not None, _with(body=b" " * (LIMIT_BYTES + 1))
+    ),
+    "compressed": Trouble(
+        "unsupported_media_type", lambda _, row: row.body is not None, _with("Content-Encoding: gzip")
+    ),
+    "key of another request": Trouble(
+        "idempotency_key_mismatch", lambda _, row: row.keyed, _mismatch, param=lambda _: "idempotency_key"
+    ),
+    "key of another request, by setting": Trouble(
+        "idempotency_key_mismatch",
+        lambda _, row: row.keyed,
+        _mismatch,
+        status=422,
+        param=lambda _: "idempotency_key",
+        settings={"idempotency": {"mismatch_status": 422}},
+    ),
+    "key in use": Trouble("idempotency_in_progress", lambda _, row: row.asks, _in_progress),
+    "wrong state": Trouble("state_conflict", lambda _, row: row.conflicts, _with()),
+    "full line": Trouble("queue_full", lambda _, row: row.asks, _crowded),
+    "full backlog": Trouble(
+        "queue_full", lambda _, row: row.backlog, _with(), settings={"jobs": {"max_pending": 1}}
+    ),
+    "provider throttles": Trouble(
+        "upstream_throttled", lambda _, row: row.asks, _of("limited", "X-Headgate-Timeout: 0.5")
+    ),
+    "provider refuses": Trouble("invalid_request", lambda _, row: row.asks, _of("simulated/rejecting")),
+    "provider down": Trouble("upstream_unavailable", lambda _, row: row.asks, _of("simulated/down")),
+    "wrong provider key": Trouble(
+        "upstream_misconfigured", lambda _, row: row.asks, _of("simulated/misconfigured")
+    ),
+    "useless answers": Trouble(
+        "unprocessable", lambda name, row: row.asks and "embeddings" not in name, _of("simulated/blank")
+    ),
+    "time is up": Trouble(
+        "deadline_exceeded", lambda _, row: row.asks, _of("stuck", "X-Headgate-Timeout: 0.1")
+    ),
+    "going away": Trouble("draining", lambda _, row: row.works, _stopped),
+    "database away": Trouble("store_unavailable", lambda _, row: row.stored or row.keyed, _unstored),
+}
+ELSEWHERE: Final = {"internal", "budget_exhausted"}
+"""What no request can bring about: a mistake of ours, and what only a job's later attempt meets."""
+MODELS: Final = {
+    "stuck": {"upstreams": [{"provider": "simulated", "outcome": "stall", "slots": 1, "depth": 1}]},
+    "limited": {
+        "upstreams": [{"provider": "simulated", "script": [{"status": 429, "retry_after_s": 30}] * 9}],
+        "retry": {"max_attempts": 1},
+    },
+    "simulated/*": {"upstreams": [{"provider": "simulated"}], "retry": {"max_attempts": 1}},
+}
+
+
+@asynccontextmanager
+async def _stage(settings: dict[str, Any]) -> AsyncIterator[tuple[Locked, str, str]]:
+    """A gateway, an operator's key and a job that waits."""
+    limits = HttpLimits(body_bytes=LIMIT_BYTES)
+    async with locked(models=MODELS, tasks=[fragile], limits=limits, **settings) as gateway:
+        key = await gateway.key(role=Role.OPERATE)
+        job = await gateway.house.gateway.jobs.submit("chat", BODY)
+        yield gateway, key, job.id
+
+
+def _check(answer: Answer, trouble: Trouble, row: Row, name: str) -> None:
+    told = (name, answer.status, answer.body)
+    status = trouble.status or STATUS_BY_CODE[trouble.code]
+    assert (answer.status, answer.code) == (status, trouble.code), told
+    error = json.loads(answer.body)["error"]
+    assert set(error) == {"message", "type", "param", "code"}, told
+    assert error["message"], told
+    assert error["type"].endswith("_error"), told
+    assert error["param"] == trouble.param(row), told
+    assert answer.headers["content-type"] == "application/json", told
+    assert answer.headers["x-request-id"].startswith("req_"), told
+    if status in {429, 503} or trouble.code == "idempotency_in_progress":
+        assert 1 <= int(answer.headers["retry-after"]) <= 60, told
+        assert 1000 <= int(answer.headers["retry-after-ms"]) <= 60_000, told
+        assert "x-should-retry" not in answer.headers, told
+    else:
+        assert answer.headers["x-should-retry"] == "false", told
+        assert "retry-after" not in answer.headers, told
+
+
+@pytest.mark.parametrize("what", TROUBLES)
+def test_every_route_tells_this_error_as_documented(
+    play: Play, what: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    trouble = TROUBLES[what]
+    met = {name: row for name, row in MATRIX.items() if trouble.meets(name, row)}
+
+    async def scene() -> None:
+        async with _stage(trouble.settings or {}) as (gateway, key, job_id):
+            for name, row in met.items():
+                answer = await trouble.provoke(Scene(gateway, name, row, key, job_id))
+                _check(answer, trouble, row, name)
+        if trouble.code == "upstream_misconfigured":
+            caplog.clear()  # The operator is told loudly, and should be.
+
+    assert met, "an error that no route meets needs no row"
+    play(scene)
+
+
+def test_every_route_that_is_served_is_in_the_matrix(play: Play, figure: Figure) -> None:
+    """Whoever adds a route says in one line of `error_matrix.py` what it takes; its errors are asked for from then on."""
+
+    async def scene() -> None:
+        async with locked() as gateway:
+            app: Any = gateway.house.serving.server._app
+            rest = {(method, route.path) for route in app._rest.routes for method in route.methods - {"HEAD"}}
+            served = {f"{method} {path}" for method, path in {*rest, *(("POST", path) for path in ROUTES)}}
+            assert served == set(MATRIX)
+
+    play(scene)
+    pairs = sum(trouble.meets(name, row) for trouble in TROUBLES.values() for name, row in MATRIX.items())
+    figure("errors", f"{len(TROUBLES)} kinds on {len(MATRIX)} routes: {pairs} answers, each as documented")
+
+
+def test_every_code_there_is_has_its_trouble() -> None:
+    assert set(STATUS_BY_CODE) - {trouble.code for trouble in TROUBLES.values()} == ELSEWHERE
