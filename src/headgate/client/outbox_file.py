@@ -96,7 +96,9 @@ class OutboxFile:
         return self._place.path
 
     def close(self) -> None:
-        self._database.close()
+        """A write that a cancelled flush has begun in its thread is waited for."""
+        with self._turn:
+            self._database.close()
 
     def add(self, *, stream: str, path: str, body: bytes, key: str, now: float) -> Entry:
         fields = {"stream": stream, "path": path, "body": body, "key": key, "now": now}
