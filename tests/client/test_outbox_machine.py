@@ -219,6 +219,9 @@ class OutboxMachine(RuleBasedStateMachine):
 
 
 OutboxMachine.TestCase.settings = settings(
-    max_examples=EXAMPLES, stateful_step_count=20, deadline=None, derandomize="HEADGATE_MACHINE_EXAMPLES" not in os.environ
+    max_examples=EXAMPLES,
+    stateful_step_count=20,
+    deadline=None,
+    derandomize="HEADGATE_MACHINE_EXAMPLES" not in os.environ,
 )
 TestOutboxMachine = OutboxMachine.TestCase

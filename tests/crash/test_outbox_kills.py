@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from conftest import Figure
 from crash.conftest import site_on
-from crash.harness import ROUNDS, SEED, Child, Family, Nursery, Site, until
+from crash.harness import ROUNDS, SEED, Child, Family, Site, until
 
 from headgate.client import AsyncClient, Entry, Outbox
 from headgate.core.job import Job
@@ -43,7 +43,7 @@ class Post:
     def kill_one(self) -> None:
         victim = self._chance.choice(self._alive)
         if self._chance.random() < 0.8:
-            until("it has added something", lambda: self._has_added(victim), victim)
+            self._let_add(victim)
         # The one place that sleeps: the moment must fall anywhere, also amid a start.
         time.sleep(self._chance.random() * 0.06)
         victim.kill()
@@ -51,11 +51,16 @@ class Post:
 
     def settle_down(self) -> None:
         for child in self._alive:
-            until("it has added something", lambda child=child: self._has_added(child), child)
+            self._let_add(child)
             child.kill()
 
+    def _let_add(self, child: Child) -> None:
+        until("it has added something", lambda: self._has_added(child), child)
+
     def _has_added(self, child: Child) -> bool:
-        return any(path.stat().st_size for path in Path(self._family.site.ledgers).glob(f"added.{child.pid}-*"))
+        return any(
+            path.stat().st_size for path in Path(self._family.site.ledgers).glob(f"added.{child.pid}-*")
+        )
 
 
 async def _finish(post: Post) -> tuple[list[Entry], dict[str, Job]]:
@@ -70,7 +75,7 @@ async def _finish(post: Post) -> tuple[list[Entry], dict[str, Job]]:
 
 @pytest.mark.timeout(3600)
 def test_every_entry_is_one_job_in_its_order_whoever_is_killed(
-    nursery: Nursery, family: Family, site: Site, figure: Figure
+    family: Family, site: Site, figure: Figure
 ) -> None:
     post = Post(family, random.Random(SEED))
     for _ in range(KILLS):
