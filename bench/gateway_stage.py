@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 import nginx
+import peers
 from crowds import lorises
 from http_load import Load, closed_load, request_bytes
 from processes import MEASURED_CORE, OTHER_CORE, Running, free_port, pin, script, started
@@ -133,7 +134,13 @@ class Stage:
                 others["nginx"] = stack.enter_context(nginx.proxy(self._stub.port, path, MEASURED_CORE))
             bare = script("bare_proxy.py", self._stub.port, path)
             others["bare proxy"] = stack.enter_context(started(bare, MEASURED_CORE))
-            yield {name: Asked(other.port, other.pid, request) for name, other in others.items()}
+            asked = {name: Asked(other.port, other.pid, request) for name, other in others.items()}
+            for peer, program in peers.installed():
+                other = stack.enter_context(peers.running(peer, program, self._stub.port, MEASURED_CORE))
+                asked[peer.name] = Asked(
+                    other.port, other.pid, request_bytes(peer.path, chat(peer.model), peers.KEY)
+                )
+            yield asked
 
     @contextlib.contextmanager
     def bare_reader(self, body: bytes) -> Iterator[Asked]:

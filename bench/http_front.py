@@ -20,7 +20,7 @@ from typing import Any
 import uvicorn
 import uvloop
 
-from headgate.server.http import HttpLimits, Server
+from headgate.server.http import Asgi, HttpLimits, Server
 
 CONCURRENT = 16
 SECONDS = 2.0
@@ -51,7 +51,7 @@ async def application(_scope: Any, receive: Any, send: Any) -> None:
 
 
 async def serve_headgate(pipe: Pipe) -> None:
-    server = Server(application, limits=HttpLimits(header_timeout_s=60))
+    server = Server(Asgi(application), limits=HttpLimits(header_timeout_s=60))
     pipe.send(await server.start("127.0.0.1", 0))
     await asyncio.Event().wait()
 

@@ -1,6 +1,6 @@
 """An upstream that costs next to nothing: OpenAI's chat completions by a bare protocol, in a process of its own.
 
-The first part of the path says how it answers: `/instant/…` at once, `/wait-50/…` after 50 ms, `/paced-100-50/…` with a
+The first part of the path says how it answers: `/instant/…` (and a plain `/v1/…`, `/health`) at once, `/wait-50/…` after 50 ms, `/paced-100-50/…` with a
 stream of 100 chunks, one every 50 ms, each carrying the time it was written at. Run by `processes.started`.
 """
 
@@ -38,7 +38,7 @@ LAST_EVENTS: Final = (
     b'"usage":{"prompt_tokens":42,"completion_tokens":100,"total_tokens":142}}\n\ndata: [DONE]\n\n'
 )
 _LENGTH: Final = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
-_MODE: Final = re.compile(rb"POST /(instant|wait-(\d+)|paced-(\d+)-(\d+))/")
+_MODE: Final = re.compile(rb"(?:GET|POST) /(instant|health|v1|wait-(\d+)|paced-(\d+)-(\d+))(?:/| )")
 
 
 class Stub(asyncio.Protocol):

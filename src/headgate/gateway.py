@@ -221,6 +221,7 @@ class Gateway:
             model=model,
             request_ids=(self._new_id(),),
             started_at=now,
+            since=now,
             deadline=min(now + total_s, deadline),
             lane=read_lane(lane),
             tenant=tenant,

@@ -31,7 +31,7 @@ def test_a_retry_is_one_line_with_exactly_these_fields(log: EventLog, tmp_path: 
 
     (line,) = read(tmp_path / "retries.jsonl")
     assert list(line.items()) == [
-        ("timestamp", "2026-03-04T12:00:00.123Z"),
+        ("timestamp", "2026-03-04T12:00:00.123999Z"),
         ("model", "summary"),
         ("attempt", 2),
         ("request_ids", ["r-1", "r-2"]),
@@ -51,7 +51,7 @@ def test_a_response_is_one_line_with_exactly_these_fields(
 
     (line,) = read(tmp_path / "responses.jsonl")
     assert list(line.items()) == [
-        ("timestamp", "2026-03-04T12:00:00.123Z"),
+        ("timestamp", "2026-03-04T12:00:00.123999Z"),
         ("request_id", "r-1"),
         ("agent_id", "researcher"),
         ("latency_ms", 12.5),
@@ -94,7 +94,7 @@ def test_dates_are_utc_wherever_the_clock_stands(tmp_path: Path) -> None:
     with closing(EventLog(tmp_path, utc=lambda: tokyo)) as log:
         log(responded())
 
-    assert read(tmp_path / "responses.jsonl")[0]["timestamp"] == "2026-03-04T12:00:00.123Z"
+    assert read(tmp_path / "responses.jsonl")[0]["timestamp"] == "2026-03-04T12:00:00.123999Z"
 
 
 def test_events_are_stamped_when_they_happen_not_when_they_are_written(tmp_path: Path) -> None:
@@ -105,8 +105,8 @@ def test_events_are_stamped_when_they_happen_not_when_they_are_written(tmp_path:
                 log(responded())
 
     virtual.run(main)
-    stamps = [line["timestamp"][-7:] for line in read(tmp_path / "responses.jsonl")]
-    assert stamps == ["00.250Z", "00.500Z", "00.750Z"]
+    stamps = [line["timestamp"][-10:] for line in read(tmp_path / "responses.jsonl")]
+    assert stamps == ["00.250000Z", "00.500000Z", "00.750000Z"]
 
 
 def test_ten_thousand_events_from_many_threads_are_all_there_in_order(log: EventLog, tmp_path: Path) -> None:
@@ -135,8 +135,9 @@ def test_ids_that_are_no_text_are_escaped_and_cost_no_other_line(log: EventLog, 
         log(responded(agent_id=agent_id))
     assert log.flush()
 
-    agents = [line["agent_id"] for line in read(tmp_path / "responses.jsonl")]
-    assert agents == ["before", "half \ud83d", 'quote " and\nnewline', "after"]
+    lines = read(tmp_path / "responses.jsonl")
+    assert [line["agent_id"] for line in lines] == ["before", "half \ud83d", 'quote " and\nnewline', "after"]
+    assert {line["timestamp"] for line in lines} == {"2026-03-04T12:00:00.123999Z"}
 
 
 def test_closing_writes_what_waits_and_later_events_are_dropped(tmp_path: Path) -> None:

@@ -34,3 +34,9 @@ def play(caplog: pytest.LogCaptureFixture) -> Play:
 def own_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A gateway keeps its data where it is started."""
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request: pytest.FixtureRequest) -> str:
+    """The setting `database`: each store in turn, empty."""
+    return "sqlite" if request.param == "sqlite" else str(request.getfixturevalue("postgres_url"))

@@ -4,14 +4,14 @@ import asyncio
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from conftest import Figure
 from server.http.front_stage import Play
 from server.stage import House, opened
 from server.upstreams import interpose, one_model
 
-from headgate.server.http.exchange import App, Message, Receive, Scope, Send
+from headgate.server.http.exchange import Exchange
 
 EXAMPLES: Final = 25
 ANY_NAME: Final = """
@@ -23,19 +23,30 @@ checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "404", "409"]
 SIMULATED: Final = {"provider": "simulated", "latency_s": 0, "slots": 50, "depth": 0}
 
 
+class _WatchedWire:
+    """Notes the status of every answer that is written."""
+
+    def __init__(self, wire: Any, given: Counter[int]) -> None:
+        self._wire = wire
+        self._given = given
+
+    def write(self, data: bytes) -> None:
+        if data.startswith(b"HTTP/1.1 "):
+            self._given[int(data[9:12])] += 1
+        self._wire.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._wire, name)
+
+
 def _watched(house: House) -> Counter[int]:
     """The status of every answer that the application gives."""
     given: Counter[int] = Counter()
 
-    async def watching(app: App, scope: Scope, receive: Receive, send: Send) -> None:
-        async def seen(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                given[message["status"]] += 1
-            await send(message)
+    def watch(exchange: Exchange) -> None:
+        exchange.wire = _WatchedWire(exchange.wire, given)
 
-        await app(scope, receive, seen)
-
-    interpose(house, watching)
+    interpose(house, watch)
     return given
 
 

@@ -16,7 +16,7 @@ from providers.stubs.scripted import Reply
 from server.http.front_stage import Answer, Wire, post
 from server.stage import House
 
-from headgate.server.http.exchange import App, Receive, Scope, Send
+from headgate.server.http.exchange import Exchange
 from headgate.server.http.front import Front
 
 CHAT: Final = "/v1/chat/completions"
@@ -123,11 +123,16 @@ def front_of(house: House) -> Front:
     return front
 
 
-def interpose(house: House, layer: Callable[[App, Scope, Receive, Send], Awaitable[None]]) -> None:
-    """Let every request go through this layer before the application sees it."""
+def interpose(house: House, look: Callable[[Exchange], None]) -> None:
+    """Look at every request before it is served."""
     front = front_of(house)
-    app = front.app
-    front.app = lambda scope, receive, send: layer(app, scope, receive, send)
+    serve = front.serve
+
+    def served(exchange: Exchange) -> Awaitable[None]:
+        look(exchange)
+        return serve(exchange)
+
+    front.serve = served
 
 
 async def until(condition: Callable[[], bool], within_s: float = 5.0) -> None:

@@ -3,6 +3,8 @@
 import enum
 import math
 
+import msgspec
+
 from headgate.core.messages import Lane
 from headgate.core.pacing import Reservation
 
@@ -16,67 +18,35 @@ class Place(enum.Enum):
     HOLDING = "holding"
 
 
-class Ticket:
+class Ticket(msgspec.Struct, kw_only=True, eq=False):
     """One call's token at one gate. It outlives its slot: a long wait gives the slot back and returns."""
 
-    __slots__ = (
-        "asleep",
-        "attempt_at",
-        "calling",
-        "deadline",
-        "ends_pause",
-        "granted_at",
-        "lane",
-        "order",
-        "patient",
-        "place",
-        "preempted",
-        "probe",
-        "protected",
-        "reservation",
-        "returning",
-        "since",
-        "streaming",
-        "tenant",
-        "tokens",
-    )
-
-    def __init__(
-        self,
-        *,
-        since: float,
-        lane: Lane = Lane.INTERACTIVE,
-        tenant: str = "local",
-        deadline: float = math.inf,
-        tokens: int = 0,
-        patient: bool = True,
-    ) -> None:
-        self.lane = lane
-        self.tenant = tenant
-        self.since = since
-        """When it began to wait for its answer; age counts from here."""
-        self.deadline = deadline
-        self.tokens = tokens
-        self.patient = patient
-        """Waits out a pause; without patience it has another upstream to go to."""
-        self.place = Place.OUTSIDE
-        self.order = 0
-        """Its number in the line; a new one each time it waits."""
-        self.returning = False
-        """Was admitted before and comes back: it does not count against the depth."""
-        self.granted_at = 0.0
-        self.attempt_at = 0.0
-        """When its current attempt began."""
-        self.reservation: Reservation | None = None
-        self.probe = False
-        self.asleep = False
-        """Holds its slot through a short wait before the next attempt."""
-        self.calling = False
-        """Has a call in flight that can be cancelled; kept only where preemption is on."""
-        self.ends_pause = False
-        """Went in as the one call that asks whether a pause that was cut short is over."""
-        self.streaming = False
-        """Has handed out a chunk: never preempted."""
-        self.protected = False
-        """Got its slot while interactive callers waited (its fair turn): never preempted."""
-        self.preempted = False
+    since: float
+    """When it began to wait for its answer; age counts from here."""
+    lane: Lane = Lane.INTERACTIVE
+    tenant: str = "local"
+    deadline: float = math.inf
+    tokens: int = 0
+    patient: bool = True
+    """Waits out a pause; without patience it has another upstream to go to."""
+    place: Place = Place.OUTSIDE
+    order: int = 0
+    """Its number in the line; a new one each time it waits."""
+    returning: bool = False
+    """Was admitted before and comes back: it does not count against the depth."""
+    granted_at: float = 0.0
+    attempt_at: float = 0.0
+    """When its current attempt began."""
+    reservation: Reservation | None = None
+    probe: bool = False
+    asleep: bool = False
+    """Holds its slot through a short wait before the next attempt."""
+    calling: bool = False
+    """Has a call in flight that can be cancelled; kept only where preemption is on."""
+    ends_pause: bool = False
+    """Went in as the one call that asks whether a pause that was cut short is over."""
+    streaming: bool = False
+    """Has handed out a chunk: never preempted."""
+    protected: bool = False
+    """Got its slot while interactive callers waited (its fair turn): never preempted."""
+    preempted: bool = False

@@ -4,6 +4,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import msgspec
+
 from headgate.core.embeddings import EmbeddingRequest, embedding_tokens
 from headgate.core.errors import HeadgateError
 from headgate.core.messages import Lane, Request, reserve_tokens
@@ -25,73 +27,39 @@ class Setback:
     reason: str = ""
 
 
-class Call:
+class Call(msgspec.Struct, kw_only=True, eq=False):
     """The envelope of one or more requests that travel together. One deadline over everything."""
 
-    __slots__ = (
-        "announce",
-        "attempts",
-        "deadline",
-        "finished",
-        "first_token_s",
-        "goes_back",
-        "lane",
-        "model",
-        "policy",
-        "prepaid",
-        "queue_s",
-        "repeats",
-        "request_ids",
-        "since",
-        "started_at",
-        "tenant",
-        "tokens",
-        "tries",
-        "upstream_s",
-    )
-
-    def __init__(
-        self,
-        *,
-        model: str,
-        request_ids: tuple[str, ...],
-        started_at: float,
-        deadline: float,
-        lane: Lane = Lane.INTERACTIVE,
-        tenant: str = "local",
-        tokens: int = 0,
-        policy: RetryPolicy | None = None,
-    ) -> None:
-        self.model = model
-        self.request_ids = request_ids
-        self.started_at = started_at
-        self.deadline = deadline
-        self.lane = lane
-        self.tenant = tenant
-        self.tokens = tokens
-        self.policy = policy
-        """Overrides the model's own policy; a job's calls are single attempts."""
-        self.announce: Announce | None = None
-        """Called once, before anything is sent; what it raises is the caller's to hear, not the upstream's fault."""
-        self.goes_back = False
-        """A job's call: preempted, it does not come back to the gate by itself, its job does."""
-        self.repeats = False
-        """A job's later attempt: it pays from the budget like any other retry."""
-        self.since = started_at
-        """From when its waiting counts; a job's call has waited since the job was due."""
-        self.attempts = 0
-        """Provider calls made, over all upstreams."""
-        self.queue_s = 0.0
-        self.first_token_s: float | None = None
-        """How long a stream's first content took, from the start."""
-        self.upstream_s = 0.0
-        """Spent with providers, and asleep between attempts: what is left of the whole is queueing and our own work."""
-        self.tries: dict[str, int] = {}
-        """Attempts that count, by upstream: a call that is dispatched again goes on where it was."""
-        self.finished: dict[str, Setback] = {}
-        """The upstreams that have failed this call for good, and how."""
-        self.prepaid = 0.0
-        """A retry's price already taken from the budget by whoever sent the call again."""
+    model: str
+    request_ids: tuple[str, ...]
+    started_at: float
+    deadline: float
+    since: float
+    """From when its waiting counts; a job's call has waited since the job was due."""
+    lane: Lane = Lane.INTERACTIVE
+    tenant: str = "local"
+    tokens: int = 0
+    policy: RetryPolicy | None = None
+    """Overrides the model's own policy; a job's calls are single attempts."""
+    announce: Announce | None = None
+    """Called once, before anything is sent; what it raises is the caller's to hear, not the upstream's fault."""
+    goes_back: bool = False
+    """A job's call: preempted, it does not come back to the gate by itself, its job does."""
+    repeats: bool = False
+    """A job's later attempt: it pays from the budget like any other retry."""
+    attempts: int = 0
+    """Provider calls made, over all upstreams."""
+    queue_s: float = 0.0
+    first_token_s: float | None = None
+    """How long a stream's first content took, from the start."""
+    upstream_s: float = 0.0
+    """Spent with providers, and asleep between attempts: what is left of the whole is queueing and our own work."""
+    tries: dict[str, int] = {}
+    """Attempts that count, by upstream: a call that is dispatched again goes on where it was."""
+    finished: dict[str, Setback] = {}
+    """The upstreams that have failed this call for good, and how."""
+    prepaid: float = 0.0
+    """A retry's price already taken from the budget by whoever sent the call again."""
 
     @classmethod
     def of(
@@ -102,6 +70,7 @@ class Call:
             request_ids=(request.id,),
             started_at=started_at,
             deadline=deadline,
+            since=started_at,
             lane=request.lane,
             tenant=request.tenant,
             tokens=_tokens(request),

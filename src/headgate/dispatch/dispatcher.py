@@ -6,8 +6,9 @@ wire formats, HTTP or what is inside a message.
 
 import asyncio
 import logging
-from dataclasses import dataclass
 from typing import Final, Generic, TypeVar, cast
+
+import msgspec
 
 from headgate.core import events
 from headgate.core.errors import (
@@ -24,7 +25,7 @@ from headgate.core.retry import GiveUp, Wait
 from headgate.core.ticket import Ticket
 from headgate.dispatch.call import Call, Setback
 from headgate.dispatch.deadlines import Deadlines
-from headgate.dispatch.routes import Route, Routes
+from headgate.dispatch.routes import Routes
 from headgate.dispatch.setback import from_failure, from_refusal, soonest
 from headgate.dispatch.upstream import Emit, Failed, Upstream
 from headgate.dispatch.work import Work
@@ -35,8 +36,7 @@ BUDGET_REST_S: Final = 10.0
 """How long a job waits when its upstream's retry budget is used up."""
 
 
-@dataclass(slots=True)
-class Served(Generic[T]):
+class Served(msgspec.Struct, Generic[T], eq=False):
     """A result, with the slot it came through still held: whoever gets this must `release` it."""
 
     result: T
@@ -66,7 +66,20 @@ class Dispatcher:
         route = self.routes.find(call.model)
         deadline = self._deadlines.enter(call.deadline)
         try:
-            return await self._travel(call, route, work)
+            setbacks = list(call.finished.values())
+            # The model's upstreams in order, but for those that have failed this call already.
+            ahead = [upstream for upstream in route.in_order() if upstream.name not in call.finished]
+            while ahead:
+                upstream = ahead.pop(0)
+                outcome = await self._visit(call, upstream, work, last=not ahead)
+                if isinstance(outcome, Served):
+                    return outcome
+                setbacks.append(outcome)
+                if not outcome.moves_on:
+                    raise _told(call, outcome.error)
+                if ahead:
+                    self._fell_back(call, upstream, ahead[0], outcome)
+            raise _told(call, soonest(setbacks))
         except asyncio.CancelledError as stop:
             if deadline.missed():
                 raise deadline_passed(call, self.clock.now()) from stop
@@ -92,22 +105,6 @@ class Dispatcher:
             self._loop = loop
         elif self._loop is not loop:
             raise RuntimeError("this gateway belongs to another event loop; open one in each")
-
-    async def _travel(self, call: Call, route: Route, work: Work[T] | None) -> Served[T]:
-        """The model's upstreams in order, but for those that have failed this call already."""
-        setbacks = list(call.finished.values())
-        ahead = [upstream for upstream in route.in_order() if upstream.name not in call.finished]
-        while ahead:
-            upstream = ahead.pop(0)
-            outcome = await self._visit(call, upstream, work, last=not ahead)
-            if isinstance(outcome, Served):
-                return outcome
-            setbacks.append(outcome)
-            if not outcome.moves_on:
-                raise _told(call, outcome.error)
-            if ahead:
-                self._fell_back(call, upstream, ahead[0], outcome)
-        raise _told(call, soonest(setbacks))
 
     async def _visit(
         self, call: Call, upstream: Upstream, work: Work[T] | None, *, last: bool

@@ -264,10 +264,12 @@ class Gatherer:
 def _together(items: list[_Item]) -> Call:
     """The envelope of all: one place in the queue, as long as any of them has time."""
     first = items[0].call
+    started_at = min(item.call.started_at for item in items)
     return Call(
         model=first.model,
         request_ids=tuple(item.request.id for item in items),
-        started_at=min(item.call.started_at for item in items),
+        started_at=started_at,
+        since=started_at,
         deadline=max(item.call.deadline for item in items),
         lane=first.lane,
         tenant=first.tenant,

@@ -112,9 +112,9 @@ class Relay:
         self._wire = wire
         self._first_token_s = first_token_s
 
-    async def call(self, provider: Provider) -> WireAnswer:
+    def call(self, provider: Provider) -> Awaitable[WireAnswer]:
         answer = self._wire.answer(provider)
-        return await (answer if self._first_token_s is None else in_time(answer, self._first_token_s))
+        return answer if self._first_token_s is None else in_time(answer, self._first_token_s)
 
     def flaw(self, result: WireAnswer) -> str | None:
         return "the answer is blank" if result.blank else None

@@ -1,8 +1,8 @@
 """Requests in OpenAI's format from end to end: whole or streamed, under an idempotency key or without."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Final, TypeAlias
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -43,15 +43,15 @@ class Relaying:
         self._clock = clock
         self._live: dict[tuple[str, str, str], Broadcast] = {}
 
-    async def answer(self, request: WireRequest, *, deadline_s: float | None = None) -> WireReply:
+    def answer(
+        self, request: WireRequest, *, deadline_s: float | None = None
+    ) -> Coroutine[Any, Any, WireReply]:
         """The whole answer."""
         route = self._requests.dispatcher.routes.find(request.model)
         if route.gather is not None and route.most_inputs > 1 and request.endpoint is not Endpoint.EMBEDDINGS:
-            return await self._answer_gathered(request, deadline_s)
+            return self._answer_gathered(request, deadline_s)
         call, relay = self._prepare(request, deadline_s)
-        if request.size_bytes > LARGE_BYTES:
-            await asyncio.sleep(0)
-        return await self._answer(request, call, relay)
+        return self._answer(request, call, relay)
 
     async def answer_once(
         self, request: WireRequest, key: str, body: bytes, *, deadline_s: float | None = None
@@ -120,6 +120,8 @@ class Relaying:
         return KeyedStream(request.id, reply, live, leave)
 
     async def _answer(self, request: WireRequest, call: Call, relay: Relay) -> WireReply:
+        if request.size_bytes > LARGE_BYTES:
+            await asyncio.sleep(0)
         self._requests.take_off(request)
         try:
             served = await self._requests.serve(request, call, relay)

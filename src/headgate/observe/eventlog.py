@@ -26,7 +26,6 @@ _log = logging.getLogger("headgate")
 _ENCODER: Final = msgspec.json.Encoder()
 _LARGEST_BATCH: Final = 1000
 _GATHER_S: Final = 0.05
-_OFFSET_CHARS: Final = len("+00:00")
 _Item: TypeAlias = tuple[datetime, RetryScheduled | Responded] | threading.Event | None
 """A stamped event, a flush that waits for its turn, or the end."""
 
@@ -34,7 +33,7 @@ _Item: TypeAlias = tuple[datetime, RetryScheduled | Responded] | threading.Event
 class RetryLine(msgspec.Struct, frozen=True):
     """A line of `retries.jsonl`."""
 
-    timestamp: str
+    timestamp: datetime
     model: str
     attempt: int
     request_ids: tuple[str, ...]
@@ -46,7 +45,7 @@ class RetryLine(msgspec.Struct, frozen=True):
 class ResponseLine(msgspec.Struct, frozen=True):
     """A line of `responses.jsonl`."""
 
-    timestamp: str
+    timestamp: datetime
     request_id: str
     agent_id: str | None
     latency_ms: float
@@ -170,7 +169,7 @@ class EventLog:
 
 def _retry(at: datetime, event: RetryScheduled) -> RetryLine:
     return RetryLine(
-        timestamp=_iso(at),
+        timestamp=_in_utc(at),
         model=event.model,
         attempt=event.attempt,
         request_ids=event.request_ids,
@@ -181,7 +180,7 @@ def _retry(at: datetime, event: RetryScheduled) -> RetryLine:
 
 def _response(at: datetime, event: Responded) -> ResponseLine:
     return ResponseLine(
-        timestamp=_iso(at),
+        timestamp=_in_utc(at),
         request_id=event.request_id,
         agent_id=event.agent_id,
         latency_ms=event.latency_ms,
@@ -189,9 +188,8 @@ def _response(at: datetime, event: Responded) -> ResponseLine:
     )
 
 
-def _iso(at: datetime) -> str:
-    there = at if at.tzinfo is UTC else at.astimezone(UTC)
-    return there.isoformat(timespec="milliseconds")[:-_OFFSET_CHARS] + "Z"
+def _in_utc(at: datetime) -> datetime:
+    return at if at.tzinfo is UTC else at.astimezone(UTC)
 
 
 def _encode(lines: Sequence[RetryLine | ResponseLine]) -> bytes:
@@ -200,5 +198,9 @@ def _encode(lines: Sequence[RetryLine | ResponseLine]) -> bytes:
     except (TypeError, ValueError, OverflowError):
         # An id or a provider's code may hold what UTF-8 cannot, such as half a surrogate pair. Escape it.
         return "".join(
-            json.dumps(msgspec.structs.asdict(line), default=str) + "\n" for line in lines
+            json.dumps(msgspec.structs.asdict(line), default=_plain) + "\n" for line in lines
         ).encode()
+
+
+def _plain(value: object) -> str:
+    return value.isoformat().replace("+00:00", "Z") if isinstance(value, datetime) else str(value)

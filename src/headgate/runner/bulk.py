@@ -5,7 +5,6 @@ from typing import Final, Unpack
 
 import msgspec
 
-from headgate.core.job import JobState
 from headgate.core.messages import check_text
 from headgate.core.ports.jobs import JobFilter
 from headgate.runner.context import Context
@@ -25,31 +24,20 @@ LONGEST_S: Final = 7 * 86_400.0
 SAME_MOMENT_S: Final = 1e-6
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A bulk job's input. Whose dead letters they are is the job's own tenant, whatever else is said."""
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """A bulk job's input."""
 
+    which: JobFilter
     by: str
-    per_second: float = REPLAYS_PER_S
-    task: str | None = None
-    reason: str | None = None
-    model: str | None = None
-    error_class: str | None = None
-    since: float | None = None
-    until: float | None = None
+    per_second: float
 
-    def which(self, *, tenant: str, asked_at: float) -> JobFilter:
+    def matching(self, *, tenant: str, asked_at: float) -> JobFilter:
         """Only what was dead when this was asked: one that comes back and dies again is not sent back again."""
         until = asked_at + SAME_MOMENT_S
-        return JobFilter(
-            tenant=tenant,
-            state=JobState.DEAD_LETTER,
-            task=self.task,
-            reason=self.reason,
-            model=self.model,
-            error_class=self.error_class,
-            since=self.since,
-            until=until if self.until is None else min(until, self.until),
-        )
+        if self.which.until is not None:
+            until = min(until, self.which.until)
+        # Whose they are is the job's own tenant, whatever else is said.
+        return msgspec.structs.replace(self.which, tenant=tenant, until=until)
 
 
 class Course(msgspec.Struct, frozen=True):
@@ -100,17 +88,7 @@ class BulkJobs:
         check_text("by", by)
         check_rate(per_second)
         check_some(given)
-        which = read_filters(given, tenant=tenant)
-        order = Order(
-            by=by,
-            per_second=per_second,
-            task=which.task,
-            reason=which.reason,
-            model=which.model,
-            error_class=which.error_class,
-            since=which.since,
-            until=which.until,
-        )
+        order = Order(which=read_filters(given, tenant=tenant), by=by, per_second=per_second)
         [handle] = await self._jobs.submit_inside(
             [Submission(task=task, input=order)],
             tenant=tenant,
@@ -123,7 +101,7 @@ class BulkJobs:
         async def run(ctx: Context, order: Order) -> Course:
             tenant = ctx.job.tenant
             asked_at = (await self._jobs.get(ctx.job.id, tenant=tenant)).created_at
-            which = order.which(tenant=tenant, asked_at=asked_at.timestamp())
+            which = order.matching(tenant=tenant, asked_at=asked_at.timestamp())
             return await self._carry_out(ctx, which, order.per_second, act(order.by, tenant))
 
         return Task(name, run, model=None, timeout_s=LONGEST_S, inside=True)

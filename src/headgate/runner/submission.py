@@ -1,13 +1,14 @@
 """From what a caller submits to a job that can be stored: every mistake is found here, before anything is."""
 
+import contextlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
-from headgate.core.errors import InvalidRequest, UnknownModel
+from headgate.core.errors import InvalidRequest, NotAllowed, UnknownModel
 from headgate.core.idempotency import KeyClaim
 from headgate.core.job import NewJob
 from headgate.core.job_rules import JobRules
@@ -53,6 +54,18 @@ def read_submission(index: int, given: Submission | Mapping[str, Any]) -> Submis
         return msgspec.convert(dict(given), Submission)
     except (msgspec.ValidationError, TypeError, ValueError) as error:
         raise InvalidRequest(f"jobs[{index}]: {error}", param=f"jobs[{index}]") from error
+
+
+@contextlib.contextmanager
+def at_index(index: int) -> Iterator[None]:
+    """An error about one job of a list says which one."""
+    try:
+        yield
+    except (InvalidRequest, NotAllowed) as error:
+        error.args = (f"jobs[{index}]: {error}",)
+        if isinstance(error, InvalidRequest):
+            error.param = ".".join(filter(None, (f"jobs[{index}]", error.param)))
+        raise
 
 
 class Intake:

@@ -13,7 +13,7 @@ from headgate.core.ports.clock import Clock
 from headgate.core.record import RecordWrite
 from headgate.runner.durable import Durable
 from headgate.runner.payloads import fingerprinted
-from headgate.runner.submission import ENDPOINT, MOST_AT_ONCE, Submission
+from headgate.runner.submission import ENDPOINT, MOST_AT_ONCE, Submission, at_index
 
 LOOK_S: Final = 5.0
 
@@ -62,7 +62,7 @@ class Submitting:
         now = self._now()
         jobs = []
         for index, one in enumerate(asked):
-            try:
+            with at_index(index):
                 job = self._durable.intake.job(
                     one,
                     tenant=tenant,
@@ -73,10 +73,6 @@ class Submitting:
                     revivable=revivable,
                     inside=inside,
                 )
-            except InvalidRequest as error:
-                error.args = (f"jobs[{index}]: {error}",)
-                error.param = ".".join(filter(None, (f"jobs[{index}]", error.param)))
-                raise
             jobs.append(job)
         if idempotency_key is not None:
             key = self._key(idempotency_key, fingerprinted(asked, what="the submissions"), endpoint, now)

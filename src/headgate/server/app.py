@@ -1,12 +1,13 @@
-"""All routes as one ASGI app: the inference routes by hand, everything else by Starlette."""
+"""All routes together: the inference routes take exchanges as they are, everything else goes through Starlette."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
-from headgate.server.asgi import respond
 from headgate.server.errors import Failed, Header
-from headgate.server.http.exchange import App, Message, Receive, Scope, Send
+from headgate.server.http import Asgi, Exchange
+from headgate.server.http.asgi import App, Message, Receive, Scope, Send
+from headgate.server.http.exchange import Serve
 from headgate.server.inference.route import ROUTES
 
 _ALLOW: Final = (b"allow", b"POST")
@@ -16,32 +17,40 @@ _WRONG_METHOD: Final = Failed(405, "method_not_allowed", "this route takes POST 
 class HttpApp:
     """What the front door serves."""
 
-    def __init__(self, inference: App, rest: App, new_id: Callable[[], str]) -> None:
+    def __init__(self, inference: Serve, rest: App, new_id: Callable[[], str]) -> None:
         self._inference = inference
-        self._rest = rest
+        self._rest = Asgi(_Named(rest, new_id))
+        self._new_id = new_id
+
+    def __call__(self, exchange: Exchange) -> Awaitable[None]:
+        # Handed on, not awaited here: a coroutine more would be gone through at every step of every request.
+        if exchange.head.path not in ROUTES:
+            return self._rest(exchange)
+        if exchange.head.method == "POST":
+            return self._inference(exchange)
+        return self._refuse(exchange)
+
+    async def _refuse(self, exchange: Exchange) -> None:
+        name = (b"x-request-id", f"req_{self._new_id()}".encode())
+        await exchange.begin(_WRONG_METHOD.status, [*_WRONG_METHOD.headers(), _ALLOW, name])
+        await exchange.write(_WRONG_METHOD.body, more=False)
+
+
+class _Named:
+    """Every answer carries the name of its request."""
+
+    def __init__(self, app: App, new_id: Callable[[], str]) -> None:
+        self._app = app
         self._new_id = new_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] not in ROUTES:
-            # Starlette raises once more what it has answered and we have logged.
-            with contextlib.suppress(Exception):
-                await self._rest(scope, receive, _naming(send, self._name()))
-        elif scope["method"] == "POST":
-            await self._inference(scope, receive, send)
-        else:
-            headers = [*_WRONG_METHOD.headers(), _ALLOW, self._name()]
-            await respond(send, _WRONG_METHOD.status, headers, _WRONG_METHOD.body)
+        name: Header = (b"x-request-id", f"req_{self._new_id()}".encode())
 
-    def _name(self) -> Header:
-        return (b"x-request-id", f"req_{self._new_id()}".encode())
+        async def named(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), name]
+            await send(message)
 
-
-def _naming(send: Send, name: Header) -> Send:
-    """Every answer carries the name of its request."""
-
-    async def named(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            message["headers"] = [*message.get("headers", ()), name]
-        await send(message)
-
-    return named
+        # Starlette raises once more what it has answered and we have logged.
+        with contextlib.suppress(Exception):
+            await self._app(scope, receive, named)

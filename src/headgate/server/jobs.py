@@ -11,15 +11,23 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate.core.access import Action
-from headgate.core.errors import InvalidRequest, ModelNotAllowed
+from headgate.core.errors import InvalidRequest
 from headgate.core.job import Job, JobState
 from headgate.gateway import Gateway
 from headgate.runner.jobs import JobHandle
-from headgate.runner.submission import Submission
+from headgate.runner.submission import Submission, at_index
 from headgate.server.access import Access, Caller
-from headgate.server.asgi import CancelledWhenGone
 from headgate.server.reading import Nothing, Word, read_body, read_idempotency_key, read_query
-from headgate.server.replies import accepted, admit, admit_work, json_reply, page, paged, route
+from headgate.server.replies import (
+    accepted,
+    admit,
+    admit_work,
+    cancelled_when_gone,
+    json_reply,
+    page,
+    paged,
+    route,
+)
 
 USUAL_LIMIT: Final = 20
 LONGEST_WAIT_S: Final = 60.0
@@ -101,11 +109,8 @@ class JobRoutes:
 
     async def _submit_many(self, caller: Caller, asked: list[Submission], key: str | None) -> Response:
         for index, one in enumerate(asked):
-            try:
+            with at_index(index):
                 self._check_model(caller, one)
-            except (InvalidRequest, ModelNotAllowed) as error:
-                error.args = (f"jobs[{index}]: {error}",)
-                raise
         jobs = self._gateway.jobs
         handles = await jobs.submit_many(asked, idempotency_key=key, tenant=caller.tenant)
         states = await self._gateway.durable.store.states([handle.id for handle in handles])
@@ -121,7 +126,7 @@ class JobRoutes:
         if not 0 <= wait_s <= LONGEST_WAIT_S:
             raise InvalidRequest(f"wait must be from 0 to {LONGEST_WAIT_S:g} seconds", param="wait")
         job_id = request.path_params["job_id"]
-        with CancelledWhenGone(request.scope), contextlib.suppress(TimeoutError):
+        with cancelled_when_gone(request), contextlib.suppress(TimeoutError):
             if wait_s and (job := await self._ended(job_id, wait_s, caller.tenant)) is not None:
                 return json_reply(job)
         return json_reply(await self._gateway.jobs.get(job_id, tenant=caller.tenant))

@@ -7,7 +7,6 @@ import msgspec
 from starlette.requests import Request
 
 from headgate.core.errors import InvalidRequest
-from headgate.server.asgi import read_whole
 from headgate.server.inference.head import read_key
 
 T = TypeVar("T")
@@ -45,7 +44,7 @@ async def read_body(
     How large it may be is the front door's business.
     """
     read_query(request, Nothing)  # All of it is said in the body.
-    body = await read_whole(request.receive, lambda _: None)
+    body = await request.body()
     try:
         return decoder.decode(body or empty)
     except msgspec.ValidationError as error:

@@ -1,8 +1,9 @@
 """What the unhurried routes share: letting a request in, answering in JSON, telling errors."""
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -15,6 +16,7 @@ from headgate.core.access import Action
 from headgate.core.job import Job
 from headgate.server.access import Access, Caller
 from headgate.server.errors import Failed, crash_story, going_away, is_crash, read_error
+from headgate.server.http import Exchange
 
 logger = logging.getLogger("headgate")
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
@@ -33,6 +35,17 @@ def admit_work(access: Access, request: Request, closing: asyncio.Event) -> Call
     if closing.is_set():
         raise going_away()
     return admit(access, request, Action.CALL)
+
+
+@contextlib.contextmanager
+def cancelled_when_gone(request: Request) -> Iterator[None]:
+    """Inside, the running task is cancelled the moment the client leaves."""
+    exchange: Exchange = request.scope["extensions"]["headgate"]
+    exchange.on_disconnect(exchange.task.cancel)
+    try:
+        yield
+    finally:
+        exchange.on_disconnect(None)
 
 
 def route(path: str, **by_method: Handler) -> Route:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -17,7 +17,6 @@ from headgate.core.errors import HeadgateError, UnknownModel
 from headgate.core.ports.store import StoreHealth
 from headgate.gateway import Gateway
 from headgate.server.access import Access
-from headgate.server.asgi import ClientGone
 from headgate.server.dead_letters import DeadLetterRoutes
 from headgate.server.jobs import JobRoutes
 from headgate.server.openapi import document
@@ -60,7 +59,7 @@ class Rest:
             ],
             exception_handlers={
                 HTTPException: tell_http_error,
-                ClientGone: tell_nobody,
+                ClientDisconnect: tell_nobody,
                 HeadgateError: partial(tell_error, mismatch_status=mismatch_status),
                 Exception: tell_error,
             },

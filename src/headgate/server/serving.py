@@ -54,7 +54,10 @@ class Serving:
             started_at=clock.utc().timestamp(),
             version=version,
         )
-        self.server = Server(HttpApp(inference, rest.app(), new_id), limits=limits)
+        app = rest.app()
+        self.routes = app.routes
+        """All but those of inference."""
+        self.server = Server(HttpApp(inference, app, new_id), limits=limits)
 
     async def start(self, host: str, port: int) -> int:
         """Returns the port that is listened on."""

@@ -60,7 +60,8 @@ class Transport:
         start = endpoint.start if pool.plain_proxy is None else _start_for(endpoint, pool.plain_proxy)
         data = b"%b%d\r\n%b\r\n%b" % (start, len(body), more, body)
         response = connection.begin(data, limits, ends_at)
-        await response.head_arrived()
+        while not response.status:
+            await response.more()
         return response
 
     async def aclose(self) -> None:

@@ -57,7 +57,7 @@ class Response:
         self._high_water = max_bytes + 1
         self._resume()
         while not self._complete and self._buffered_bytes <= max_bytes:
-            await self._more()
+            await self.more()
         if self._buffered_bytes > max_bytes:
             self.close()
             raise TooLarge(f"{self.host} sent a body of more than {max_bytes} bytes")
@@ -78,7 +78,7 @@ class Response:
             elif self._complete:
                 return
             else:
-                await self._more()
+                await self.more()
 
     async def lines(self, max_line_bytes: int = MAX_LINE_BYTES) -> AsyncIterator[bytes]:
         """The lines of the body without their ends (LF or CRLF), however the pieces fall."""
@@ -119,9 +119,9 @@ class Response:
     async def head_arrived(self) -> None:
         """Returns when status and headers are there."""
         while not self.status:
-            await self._more()
+            await self.more()
 
-    async def _more(self) -> None:
+    async def more(self) -> None:
         """Wait for anything new. Raises what ended the answer, after what had arrived was taken."""
         if self._error is not None:
             raise self._error

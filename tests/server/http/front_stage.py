@@ -9,8 +9,8 @@ from typing import Any
 
 import uvloop
 
-from headgate.server.http import HttpLimits, Server
-from headgate.server.http.exchange import App, Receive, Scope, Send
+from headgate.server.http import Asgi, HttpLimits, Server
+from headgate.server.http.asgi import App, Receive, Scope, Send
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
@@ -116,7 +116,7 @@ class House:
 
 @contextlib.asynccontextmanager
 async def serving(app: App, limits: HttpLimits | None = None) -> AsyncIterator[House]:
-    server = Server(app, limits=limits)
+    server = Server(Asgi(app), limits=limits)
     house = House(server, await server.start("127.0.0.1", 0))
     try:
         yield house

@@ -8,7 +8,7 @@ import pytest
 from server.http.front_stage import GET, Play, respond, serving
 
 from headgate.server.http.answer import Answer
-from headgate.server.http.exchange import App, Receive, Scope, Send
+from headgate.server.http.asgi import App, Receive, Scope, Send
 
 HEAD = b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n"
 

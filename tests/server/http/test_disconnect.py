@@ -6,7 +6,7 @@ import pytest
 from server.http.front_stage import GET, Play, Wire, echo, eventually, post, respond, serving
 
 from headgate.server.http import HttpLimits
-from headgate.server.http.exchange import Receive, Scope, Send
+from headgate.server.http.asgi import Receive, Scope, Send
 
 
 async def _close(wire: Wire) -> None:

@@ -6,7 +6,7 @@ import time
 import pytest
 from server.http.front_stage import GET, Play, echo, eventually, post, respond, serving
 
-from headgate.server.http.exchange import Receive, Scope, Send
+from headgate.server.http.asgi import Receive, Scope, Send
 
 
 def test_idle_connections_go_at_once_and_running_requests_finish(play: Play) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from server.http.front_stage import GET, LOOPS, House, Play, echo, post, serving
 
 from headgate.server.http import HttpLimits
-from headgate.server.http.exchange import Receive, Scope, Send
+from headgate.server.http.asgi import Receive, Scope, Send
 
 SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
 BODY = b"Content-Length: 5\r\n"

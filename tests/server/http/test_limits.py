@@ -13,7 +13,7 @@ import pytest
 from server.http.front_stage import GET, House, Play, echo, eventually, post, respond, serving
 
 from headgate.server.http import HttpLimits
-from headgate.server.http.exchange import Receive, Scope, Send
+from headgate.server.http.asgi import Receive, Scope, Send
 
 QUICK = HttpLimits(header_timeout_s=0.3, body_timeout_s=0.3, idle_s=0.3, write_timeout_s=0.3, linger_s=0.1)
 
@@ -198,13 +198,13 @@ def test_above_the_cap_a_connection_gets_a_bare_503(play: Play) -> None:
 
 FEW_FILES = """
 import asyncio, resource, socket, sys, time
-from headgate.server.http import Server
+from headgate.server.http import Asgi, Server
 resource.setrlimit(resource.RLIMIT_NOFILE, (100, 200))
 async def app(scope, receive, send):
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"ok"})
 async def main():
-    server = Server(app)
+    server = Server(Asgi(app))
     port = await server.start("127.0.0.1", 0, backlog=16)
     print(server.most_connections, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     hoard = []

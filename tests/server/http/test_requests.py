@@ -20,7 +20,7 @@ from server.http.front_stage import (
 )
 
 from headgate.server.http import HttpLimits
-from headgate.server.http.exchange import Receive, Scope, Send
+from headgate.server.http.asgi import Receive, Scope, Send
 
 CHUNKED = (
     b"POST /b?q=2 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhey\r\n4\r\n you\r\n0\r\n\r\n"

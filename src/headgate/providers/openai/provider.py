@@ -45,7 +45,11 @@ class OpenAIProvider:
         self._errors = ErrorReader(str(self._targets[Endpoint.CHAT].origin), options.secrets())
 
     async def relay(self, request: WireRequest) -> WireAnswer:
-        body = await self._ask(request.endpoint, wire_body(self.model, request))
+        # Not through `_ask`: each coroutine more is gone through at every step of every call.
+        with await self._send(request.endpoint, wire_body(self.model, request), self._whole) as response:
+            if not 200 <= response.status < 300:
+                raise await self._refusal(response)
+            body = await response.read()
         return read_envelope(request.endpoint, body, self._errors)
 
     async def relay_stream(self, request: WireRequest) -> AsyncIterator[bytes]:

@@ -1,5 +1,7 @@
 """From an application's answer to bytes: head, framing, and the rules of answers without a body. Pure."""
 
+import functools
+import re
 import time
 from collections.abc import Iterable
 from email.utils import formatdate
@@ -12,8 +14,19 @@ _PHRASES: Final = {status.value: status.phrase for status in HTTPStatus}
 _STATUS_LINES: Final = {
     status: f"HTTP/1.1 {status} {_PHRASES.get(status, '')}".encode("ascii") for status in range(200, 600)
 }
+_CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]")
 _OURS: Final = frozenset({b"connection", b"content-length", b"date", b"transfer-encoding"})
 _WITHOUT_BODY: Final = frozenset({204, 304})
+
+
+@functools.lru_cache(maxsize=1024)
+def header_value(text: str) -> bytes:
+    """A name of ours as a header can carry it: no line break gets through, whatever the name is."""
+    return _CONTROLS.sub("?", text).encode("latin-1", "replace")
+
+
+def header_lines(headers: Iterable[RawHeader]) -> bytes:
+    return b"".join(b"%b: %b\r\n" % header for header in headers)
 
 
 class Dates:
@@ -33,10 +46,23 @@ class Dates:
         return self._line
 
 
+def whole_answer(status: int, lines: bytes, body: bytes, *, date: bytes, closes: bool) -> bytes:
+    """All of an answer whose body is there. `lines` are its headers, which must not frame it: each with its line end."""
+    last = b"connection: close\r\n" if closes else b""
+    return b"%b\r\n%b\r\n%bcontent-length: %d\r\n%b\r\n%b" % (
+        _STATUS_LINES[status],
+        date,
+        lines,
+        len(body),
+        last,
+        body,
+    )
+
+
 class Answer:
     """One answer, framed while it is given. The framing is ours: by length where it is known, else in chunks."""
 
-    __slots__ = ("_chunked", "_headers", "_left", "_mute", "_status_line", "begun", "closes")
+    __slots__ = ("_chunked", "_headers", "_left", "_mute", "_status_line", "closes")
 
     def __init__(self, status: int, headers: Iterable[RawHeader], *, to_head: bool) -> None:
         line = _STATUS_LINES.get(status)
@@ -47,7 +73,6 @@ class Answer:
         self._mute = to_head or status in _WITHOUT_BODY
         self._chunked = False
         self._left = 0
-        self.begun = False
         self.closes = False
 
     def first(self, body: bytes, *, more: bool, date: bytes, closes: bool) -> bytes:
@@ -72,7 +97,6 @@ class Answer:
         if not head.count(b"\n") == head.count(b"\r") == len(lines) or b"\0" in head:
             raise RuntimeError("a header of the answer contains a line break or a NUL")
         piece = self.next(body, more=more)
-        self.begun = True
         return head + piece
 
     def next(self, body: bytes, *, more: bool) -> bytes:

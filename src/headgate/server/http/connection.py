@@ -107,7 +107,7 @@ class Connection(Flow):
     def must_close(self) -> bool:
         """Whether the answer that begins now is the last one here."""
         exchange = self._exchange
-        if self._front.draining or exchange is None or not exchange.keep_alive:
+        if self._front.draining or exchange is None or not exchange.head.keep_alive:
             return True
         return self._body is not None and (self._owes_continue or not self._body.may_discard(DISCARD_BYTES))
 
@@ -197,7 +197,7 @@ class Connection(Flow):
     def _start(self, head: Head, body: bytes, *, more: bool) -> None:
         front = self._front
         exchange = self._exchange = Exchange(self, head, body, more=more)
-        exchange.task = self._loop.create_task(exchange.run(front.app))
+        exchange.task = self._loop.create_task(exchange.run(front.serve))
         front.running.add(exchange)
 
     def _await_body(self, head: Head, rest: bytes) -> None:

@@ -1,29 +1,18 @@
-"""One request and its answer, as an ASGI application sees them. Knows the messages; the connection knows the wire."""
+"""One request and its answer, as whoever serves it sees them. The connection knows the wire; ASGI is an adapter's affair."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Final, Protocol, TypeAlias
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeAlias
 
-from headgate.server.http.answer import Answer
-from headgate.server.http.head import Head
+from headgate.server.http.answer import Answer, whole_answer
+from headgate.server.http.head import Head, RawHeader
 
-Scope: TypeAlias = MutableMapping[str, Any]
-Message: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
-App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-_ASGI: Final = {"version": "3.0", "spec_version": "2.3"}
 _log = logging.getLogger(__name__)
 
 
-class Client(Protocol):
-    """What `scope["extensions"]["headgate"]` offers."""
-
-    def on_disconnect(self, callback: Callable[[], object] | None) -> None:
-        """Call this the moment the client leaves; at once if it has left. `None` takes the wish back."""
-        ...
+class ClientGone(Exception):
+    """The client left, or was answered, before it had sent everything: nobody waits for an answer any more."""
 
 
 class Wire(Protocol):
@@ -47,58 +36,54 @@ class Wire(Protocol):
 
 
 class Exchange:
-    """Over when it is answered or when the client is gone, whichever comes first."""
+    """Over when it is answered or when the client is gone, whichever comes first.
+
+    Read it with `piece`, answer it with `answer`, or with `begin`, `write` and `end`. To a client that has gone all of
+    them say nothing and do nothing: `on_disconnect` tells.
+    """
 
     __slots__ = (
         "_answer",
-        "_arrival",
         "_callback",
-        "_head",
-        "_more",
+        "_change",
         "_pieces",
-        "_told",
-        "_wire",
         "answered",
+        "begun",
+        "closes",
         "gone",
+        "head",
+        "more",
         "task",
         "unread_bytes",
+        "wire",
     )
 
     task: asyncio.Task[None]
 
     def __init__(self, wire: Wire, head: Head, body: bytes, *, more: bool) -> None:
+        self.head = head
+        self.wire = wire
+        self.more = more
+        """Whether more of the body is still to come."""
         self.answered = False
         self.gone = False
+        self.begun = False
+        """The first byte of the answer is out: nothing else can be said any more."""
+        self.closes = False
+        """The answer is the last one on its connection."""
         self.unread_bytes = len(body)
-        self._wire = wire
-        self._head = head
         self._pieces = [body] if body else []
-        self._more = more
-        self._told = False
         self._answer: Answer | None = None
-        self._arrival: asyncio.Event | None = None
+        self._change: asyncio.Event | None = None
         self._callback: Callable[[], object] | None = None
 
     # --- For the connection ---
-
-    @property
-    def begun(self) -> bool:
-        """The first byte of the answer is out: nothing else can be said any more."""
-        return self._answer is not None and self._answer.begun
-
-    @property
-    def closes(self) -> bool:
-        return self._answer is not None and self._answer.closes
-
-    @property
-    def keep_alive(self) -> bool:
-        return self._head.keep_alive
 
     def arrived(self, piece: bytes, *, more: bool) -> None:
         if piece:
             self._pieces.append(piece)
             self.unread_bytes += len(piece)
-        self._more = more
+        self.more = more
         self._wake()
 
     def disconnected(self) -> None:
@@ -110,95 +95,99 @@ class Exchange:
         if self._callback is not None:
             self._callback()
 
-    async def run(self, app: App) -> None:
-        """The application's whole life with this request. Whatever it raises ends here."""
+    async def run(self, serve: "Serve") -> None:
+        """The whole life of this request. Whatever is raised ends here."""
         try:
-            await app(self._scope(), self.receive, self.send)
+            await serve(self)
             if not self.answered and not self.gone:
                 raise RuntimeError("the application returned without a whole answer")  # noqa: TRY301 - same fate
         except asyncio.CancelledError:
             pass  # The client left, or the server ends: somebody asked for it.
         except Exception:  # noqa: BLE001 - an application may fail in any way; the server goes on
-            _log.exception("the application failed on %s %s", self._head.method, self._head.path)
+            _log.exception("the application failed on %s %s", self.head.method, self.head.path)
         finally:
             self._callback = None
-            self._wire.ended(self)
+            self.wire.ended(self)
 
-    # --- For the application ---
+    # --- For whoever serves it ---
 
     def on_disconnect(self, callback: Callable[[], object] | None) -> None:
+        """Call this the moment the client leaves; at once if it has left. `None` takes the wish back."""
         self._callback = callback
         if self.gone and callback is not None:
             callback()
 
-    async def receive(self) -> Message:
+    async def piece(self) -> bytes:
+        """What there is of the body and was not read yet; waits for some. `more` tells whether that was all of it."""
+        while self.more and not self._pieces and not (self.answered or self.gone):
+            self.wire.want_body()
+            await self._changed()
+        if self.answered or self.gone:
+            raise ClientGone
+        pieces, self._pieces = self._pieces, []
+        self.unread_bytes = 0
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def over(self) -> None:
+        """Wait until it is answered or the client has gone."""
         while not (self.answered or self.gone):
-            if not self._told:
-                if self._pieces or not self._more:
-                    return self._request()
-                self._wire.want_body()
-            if self._arrival is None:
-                self._arrival = asyncio.Event()
-            await self._arrival.wait()
-        return {"type": "http.disconnect"}
+            await self._changed()
 
-    async def send(self, message: Message) -> None:
-        """A client that has gone is no error: `receive` and `on_disconnect` tell."""
-        if self._wire.room is not None:
-            await self._wire.room.wait()
-        if self.gone:
+    async def answer(self, status: int, lines: bytes, body: bytes) -> None:
+        """A whole answer in one write. `lines` are its headers, each with its line end; the framing is ours."""
+        if await self._may_write():
+            wire = self.wire
+            self.closes = wire.must_close()
+            self.begun = True
+            wire.write(whole_answer(status, lines, body, date=wire.date(), closes=self.closes))
+            self._finish()
+
+    async def begin(self, status: int, headers: Sequence[RawHeader]) -> None:
+        """The head of an answer that comes in pieces. It goes out with the first of them, in one write."""
+        if await self._may_write():
+            if self._answer is not None or self.begun:
+                raise RuntimeError("this answer has begun already")
+            self._answer = Answer(status, headers, to_head=self.head.method == "HEAD")
+
+    async def write(self, piece: bytes, *, more: bool = True) -> None:
+        """The next piece of the answer, or its last."""
+        if not await self._may_write():
             return
-        match message["type"]:
-            case "http.response.body" if self._answer is not None and not self.answered:
-                self._send_body(self._answer, message.get("body", b""), more=message.get("more_body", False))
-            case "http.response.start" if self._answer is None:
-                # It goes out with the first piece of the body, in one write.
-                to_head = self._head.method == "HEAD"
-                self._answer = Answer(message["status"], message.get("headers", ()), to_head=to_head)
-            case kind:
-                raise RuntimeError(f"the message {kind!r} is not expected here")
-
-    def _send_body(self, answer: Answer, body: bytes, *, more: bool) -> None:
-        wire = self._wire
-        if answer.begun:
-            data = answer.next(body, more=more)
+        answer, wire = self._answer, self.wire
+        if answer is None or self.answered:
+            raise RuntimeError("no piece of an answer is expected here")
+        if self.begun:
+            data = answer.next(piece, more=more)
         else:
-            data = answer.first(body, more=more, date=wire.date(), closes=wire.must_close())
+            data = answer.first(piece, more=more, date=wire.date(), closes=wire.must_close())
+            self.begun, self.closes = True, answer.closes
         if data:
             wire.write(data)
         if not more:
-            self.answered = True
-            self._pieces.clear()
-            self._wake()
-            wire.answered(self)
+            self._finish()
 
-    def _request(self) -> Message:
-        pieces = self._pieces
-        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        self._pieces = []
-        self.unread_bytes = 0
-        self._told = not self._more
-        return {"type": "http.request", "body": body, "more_body": self._more}
+    async def _may_write(self) -> bool:
+        """When the client has taken enough of what was written before."""
+        room = self.wire.room
+        if room is not None:
+            await room.wait()
+        return not self.gone
+
+    def _finish(self) -> None:
+        self.answered = True
+        self._pieces.clear()
+        self._wake()
+        self.wire.answered(self)
+
+    async def _changed(self) -> None:
+        if self._change is None:
+            self._change = asyncio.Event()
+        await self._change.wait()
 
     def _wake(self) -> None:
-        if self._arrival is not None:
-            self._arrival.set()
-            self._arrival = None
+        if self._change is not None:
+            self._change.set()
+            self._change = None
 
-    def _scope(self) -> Scope:
-        head = self._head
-        return {
-            "type": "http",
-            "asgi": _ASGI,
-            "http_version": "1.1",
-            "method": head.method,
-            "scheme": "http",
-            "path": head.path,
-            "raw_path": head.raw_path,
-            "query_string": head.query,
-            "root_path": "",
-            "headers": head.headers,
-            "client": self._wire.peer,
-            "server": self._wire.local,
-            "extensions": {"headgate": self},
-        }
+
+Serve: TypeAlias = Callable[[Exchange], Awaitable[None]]

@@ -4,7 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from headgate.server.http.answer import Dates
-from headgate.server.http.exchange import App, Exchange
+from headgate.server.http.exchange import Exchange, Serve
 from headgate.server.http.limits import HttpLimits
 from headgate.server.http.refusals import Refuse, Refused, refusal
 
@@ -15,10 +15,22 @@ if TYPE_CHECKING:
 class Front:
     """The application, the limits, and who is here."""
 
-    __slots__ = ("_quiet", "_refuse", "app", "connections", "dates", "draining", "limits", "loop", "running")
+    __slots__ = (
+        "_quiet",
+        "_refuse",
+        "connections",
+        "dates",
+        "draining",
+        "limits",
+        "loop",
+        "running",
+        "serve",
+    )
 
-    def __init__(self, app: App, limits: HttpLimits, refuse: Refuse, loop: asyncio.AbstractEventLoop) -> None:
-        self.app = app
+    def __init__(
+        self, serve: Serve, limits: HttpLimits, refuse: Refuse, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self.serve = serve
         self.limits = limits
         self.loop = loop
         self.dates = Dates()

@@ -4,7 +4,7 @@ import asyncio
 from typing import Final, cast
 
 from headgate.server.http.connection import Connection
-from headgate.server.http.exchange import App
+from headgate.server.http.exchange import Serve
 from headgate.server.http.files import raise_file_limit
 from headgate.server.http.front import Front
 from headgate.server.http.limits import CANCEL_GRACE_S, HttpLimits
@@ -26,10 +26,12 @@ class _Overflow(asyncio.Protocol):
 
 
 class Server:
-    """Serves one ASGI application over HTTP/1.1. `refuse` formats the bodies of refusals it makes by itself."""
+    """Hands each request over HTTP/1.1 to `serve` (an ASGI application: `Asgi(app)`). `refuse` formats the bodies of refusals it makes by itself."""
 
-    def __init__(self, app: App, *, limits: HttpLimits | None = None, refuse: Refuse = openai_error) -> None:
-        self._app = app
+    def __init__(
+        self, serve: Serve, *, limits: HttpLimits | None = None, refuse: Refuse = openai_error
+    ) -> None:
+        self._serve = serve
         self._limits = limits or HttpLimits()
         self._refuse = refuse
         self._front: Front | None = None
@@ -49,7 +51,7 @@ class Server:
     async def start(self, host: str, port: int, *, backlog: int = _BACKLOG) -> int:
         """Listen. Returns the port, which is the system's choice where 0 was asked for."""
         loop = asyncio.get_running_loop()
-        self._front = Front(self._app, self._limits, self._refuse, loop)
+        self._front = Front(self._serve, self._limits, self._refuse, loop)
         self._overflow = _Overflow(self._front)
         self._most_connections = min(self._limits.connections, raise_file_limit())
         self._listening = await loop.create_server(self._welcome, host, port, backlog=backlog)

@@ -10,17 +10,24 @@ from headgate.core.messages import Lane
 from headgate.core.wire import Endpoint, WireReply, WireRequest
 from headgate.dispatch.relaying import LARGE_BYTES, Relaying, Stream
 from headgate.server.access import Access, Caller
-from headgate.server.asgi import CancelledWhenGone, ClientGone, read_whole, respond
 from headgate.server.errors import Header, crash_story, going_away, is_crash, read_error
-from headgate.server.http.exchange import Receive, Scope, Send
+from headgate.server.http import Exchange
+from headgate.server.http.answer import header_lines, header_value
+from headgate.server.http.exchange import ClientGone
 from headgate.server.inference.body import peek_model, read_body
 from headgate.server.inference.head import Head, read_head
 from headgate.server.inference.stream import Delivery
 
 logger = logging.getLogger("headgate")
 ROUTES: Final = {f"/v1/{endpoint}": endpoint for endpoint in Endpoint}
-_JSON: Final = (b"content-type", b"application/json")
+LONG_BYTES: Final = 16 * 1024
 _REPLAYED: Final = (b"idempotent-replayed", b"true")
+_REPLAYED_LINE: Final = b"idempotent-replayed: true\r\n"
+_STORY: Final = (
+    b"content-type: application/json\r\nx-request-id: %b\r\nx-headgate-attempts: %d\r\n"
+    b"x-headgate-upstream: %b\r\nx-headgate-queue-ms: %d\r\nx-headgate-overhead-ms: %.2f\r\n"
+)
+"""The headers of an answer, made in one go: one by one they would cost several times as much."""
 
 
 class Submitted(NamedTuple):
@@ -57,35 +64,34 @@ class Inference:
         self._submit = submit
         self._draining = draining
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, exchange: Exchange) -> None:
         started_at = self._now()
         request_id = f"req_{self._new_id()}"
         caller: Caller | None = None
         try:
             if self._draining():
                 raise going_away()  # noqa: TRY301 - answered below, like everything
-            caller = self._access.admit(scope["headers"], Action.CALL)
-            with CancelledWhenGone(scope):
-                await self._serve(caller, request_id, scope, receive, send, started_at)
+            caller = self._access.admit(exchange.head.headers, Action.CALL)
+            exchange.on_disconnect(exchange.task.cancel)
+            await self._serve(caller, request_id, exchange, started_at)
         except ClientGone:
             return
         except Exception as error:  # noqa: BLE001 - the HTTP edge: everything becomes an answer
-            await self._fail(error, request_id, send)
+            exchange.on_disconnect(None)
+            await self._fail(error, request_id, exchange)
             # A frame it went through holds it: uncut, the whole request would wait for the garbage collector.
             error.__traceback__ = None
         finally:
             if caller is not None:
                 caller.leave()
 
-    async def _serve(
-        self, caller: Caller, request_id: str, scope: Scope, receive: Receive, send: Send, started_at: float
-    ) -> None:
-        head = read_head(scope["headers"])
-        endpoint = ROUTES[scope["path"]]
-
-        body = await read_whole(
-            receive, lambda beginning: self._look(beginning, endpoint, head, caller, request_id)
-        )
+    async def _serve(self, caller: Caller, request_id: str, exchange: Exchange, started_at: float) -> None:
+        head = read_head(exchange.head.headers)
+        endpoint = ROUTES[exchange.head.path]
+        body = await exchange.piece()
+        if exchange.more or len(body) > LONG_BYTES:
+            self._look(body, endpoint, head, caller, request_id)
+            body += await _rest_of(exchange)
         # Who asks for a job does not wait for it.
         lane = Lane.BATCH if head.respond_async else caller.lane
         request = read_body(body, endpoint, head, request_id=request_id, tenant=caller.tenant, lane=lane)
@@ -94,20 +100,27 @@ class Inference:
             await asyncio.sleep(0)
         if head.respond_async:
             submitted = await self._submit(request, head, body)
-            await respond(send, 202, _job_story(submitted, request_id), submitted.record)
+            exchange.on_disconnect(None)
+            await exchange.answer(202, _job_story(submitted, request_id), submitted.record)
         elif request.stream:
-            stream = await self._stream(request, head, body)
-            delivery = Delivery(send, lambda: self._stream_story(stream, started_at))
-            try:
-                await delivery.run(stream)
-            finally:
-                # Who leaves in the middle has used what came until then.
-                caller.used(stream.spent.total_tokens)
+            await self._deliver(await self._stream(request, head, body), caller, exchange, started_at)
         else:
-            reply = await self._reply(request, head, body)
+            if head.key is None:
+                reply = await self._relaying.answer(request, deadline_s=head.deadline_s)
+            else:
+                reply = await self._relaying.answer_once(request, head.key, body, deadline_s=head.deadline_s)
+            exchange.on_disconnect(None)
             if not reply.replayed:
                 caller.used(reply.usage.total_tokens)
-            await respond(send, 200, self._story(reply, request_id, started_at), reply.body)
+            await exchange.answer(200, self._story(reply, request_id, started_at), reply.body)
+
+    async def _deliver(self, stream: Stream, caller: Caller, exchange: Exchange, started_at: float) -> None:
+        delivery = Delivery(exchange, lambda: self._stream_story(stream, started_at))
+        try:
+            await delivery.run(stream)
+        finally:
+            # Who leaves in the middle has used what came until then.
+            caller.used(stream.spent.total_tokens)
 
     def _look(
         self, beginning: bytes, endpoint: Endpoint, head: Head, caller: Caller, request_id: str
@@ -129,11 +142,6 @@ class Inference:
         )
         self._relaying.check_room(asked)
 
-    async def _reply(self, request: WireRequest, head: Head, body: bytes) -> WireReply:
-        if head.key is None:
-            return await self._relaying.answer(request, deadline_s=head.deadline_s)
-        return await self._relaying.answer_once(request, head.key, body, deadline_s=head.deadline_s)
-
     async def _stream(self, request: WireRequest, head: Head, body: bytes) -> Stream:
         if head.key is None:
             return self._relaying.stream(request, deadline_s=head.deadline_s)
@@ -141,21 +149,20 @@ class Inference:
 
     # ---- What an answer says of itself -------------------------------------------------------------------
 
-    def _story(self, reply: WireReply, request_id: str, started_at: float) -> list[Header]:
+    def _story(self, reply: WireReply, request_id: str, started_at: float) -> bytes:
         spent_ms = (self._now() - started_at) * 1000 - reply.queue_ms - reply.upstream_ms
-        headers = [
-            _JSON,
-            _named(request_id),
-            (b"x-headgate-attempts", b"%d" % reply.attempts),
-            (b"x-headgate-upstream", reply.upstream.encode("latin-1", "replace")),
-            (b"x-headgate-queue-ms", b"%d" % reply.queue_ms),
-            (b"x-headgate-overhead-ms", b"%.2f" % max(0.0, spent_ms)),
-        ]
+        lines = _STORY % (
+            request_id.encode(),
+            reply.attempts,
+            header_value(reply.upstream),
+            reply.queue_ms,
+            max(0.0, spent_ms),
+        )
         if reply.replayed:
-            headers.append(_REPLAYED)
-        elif reply.cost_usd is not None:
-            headers.append((b"x-headgate-cost-usd", b"%.8f" % reply.cost_usd))
-        return headers
+            return lines + _REPLAYED_LINE
+        if reply.cost_usd is not None:
+            return lines + b"x-headgate-cost-usd: %.8f\r\n" % reply.cost_usd
+        return lines
 
     def _stream_story(self, stream: Stream, started_at: float) -> list[Header]:
         headers = [
@@ -166,24 +173,33 @@ class Inference:
         if stream.upstream is not None:
             # Before the first content nobody knows whose answer it will be.
             spent_ms = (self._now() - started_at) * 1000 - stream.queue_ms - stream.upstream_ms
-            headers.append((b"x-headgate-upstream", stream.upstream.encode("latin-1", "replace")))
+            headers.append((b"x-headgate-upstream", header_value(stream.upstream)))
             headers.append((b"x-headgate-overhead-ms", b"%.2f" % max(0.0, spent_ms)))
         if stream.replayed:
             headers.append(_REPLAYED)
         return headers
 
-    async def _fail(self, error: Exception, request_id: str, send: Send) -> None:
+    async def _fail(self, error: Exception, request_id: str, exchange: Exchange) -> None:
         failed = read_error(error, mismatch_status=self._mismatch_status)
         if is_crash(error):
             logger.error("request %s broke\n%s", request_id, crash_story(error))
         headers = [*failed.headers(), _named(request_id), *_failed_story(error)]
-        await respond(send, failed.status, headers, failed.body)
+        await exchange.answer(failed.status, header_lines(headers), failed.body)
 
 
-def _job_story(submitted: Submitted, request_id: str) -> list[Header]:
-    location = (b"location", f"/v1/jobs/{submitted.job_id}".encode())
-    replayed = [] if submitted.created else [_REPLAYED]
-    return [_JSON, location, _named(request_id), *replayed]
+async def _rest_of(exchange: Exchange) -> bytes:
+    parts = []
+    while exchange.more:
+        parts.append(await exchange.piece())
+    return b"".join(parts)
+
+
+def _job_story(submitted: Submitted, request_id: str) -> bytes:
+    lines = b"content-type: application/json\r\nlocation: /v1/jobs/%b\r\nx-request-id: %b\r\n" % (
+        submitted.job_id.encode(),
+        request_id.encode(),
+    )
+    return lines if submitted.created else lines + _REPLAYED_LINE
 
 
 def _failed_story(error: Exception) -> list[Header]:
@@ -191,7 +207,7 @@ def _failed_story(error: Exception) -> list[Header]:
     story = [(b"x-headgate-attempts", b"%d" % getattr(error, "attempts", 0))]
     upstream = getattr(error, "upstream", None)
     if upstream is not None:
-        story.append((b"x-headgate-upstream", upstream.encode("latin-1", "replace")))
+        story.append((b"x-headgate-upstream", header_value(upstream)))
     return story
 
 

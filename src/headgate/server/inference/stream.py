@@ -10,7 +10,7 @@ import msgspec
 from headgate.core.errors import Draining
 from headgate.dispatch.relaying import Stream
 from headgate.server.errors import Header, crash_story, is_crash, read_error
-from headgate.server.http.exchange import Send
+from headgate.server.http import Exchange
 
 logger = logging.getLogger("headgate")
 HEARTBEAT_S: Final = 15.0
@@ -23,8 +23,8 @@ _FRESH: Final = (b"cache-control", b"no-cache")
 class Delivery:
     """One stream to one client."""
 
-    def __init__(self, send: Send, story: Callable[[], list[Header]]) -> None:
-        self._send = send
+    def __init__(self, exchange: Exchange, story: Callable[[], list[Header]]) -> None:
+        self._exchange = exchange
         self._story = story
         self._started = False
         self._beating: asyncio.Task[None] | None = None
@@ -38,14 +38,15 @@ class Delivery:
             async with stream:
                 await self._stop_beating()
                 await self._start()
+                write = self._exchange.write
                 async for piece in stream:
-                    await self._send({"type": "http.response.body", "body": piece, "more_body": True})
+                    await write(piece)
         except asyncio.CancelledError:
             await self._stop_beating()
             if self._started:
                 # The client is gone and hears nothing, or this process is going and the client should hear of it.
                 await self._end_badly(_CUT_OFF)
-                await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+                await self._exchange.write(b"", more=False)
             raise
         except Exception as error:
             await self._stop_beating()
@@ -57,12 +58,12 @@ class Delivery:
         finally:
             await self._stop_beating()
         if self._started:
-            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+            await self._exchange.write(b"", more=False)
 
     async def _start(self) -> None:
         if not self._started:
             headers = [_SSE, _FRESH, *self._story()]
-            await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+            await self._exchange.begin(200, headers)
             # Only now: a heartbeat may be stopped while it waits for a slow client.
             self._started = True
 
@@ -70,7 +71,7 @@ class Delivery:
         """An event that every client takes for what it is, and no [DONE]."""
         body = msgspec.json.encode({"error": read_error(error).error})
         event = b"event: error\ndata: %b\n\n" % body
-        await self._send({"type": "http.response.body", "body": event, "more_body": True})
+        await self._exchange.write(event)
 
     # ---- While it is slow --------------------------------------------------------------------------------
 
@@ -82,7 +83,7 @@ class Delivery:
         while True:
             if stream.attempts:
                 await self._start()
-                await self._send({"type": "http.response.body", "body": _HEARTBEAT, "more_body": True})
+                await self._exchange.write(_HEARTBEAT)
             await asyncio.sleep(HEARTBEAT_S)
 
     async def _stop_beating(self) -> None:
