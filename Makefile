@@ -46,6 +46,7 @@ format: $(VENV)/.dev ## Format and mend what can be mended
 bench: $(VENV)/.dev ## Measured costs and figures, each beside its floor
 	@$(BIN)/python bench/gate.py
 	@$(BIN)/python bench/queues.py
+	@$(BIN)/python bench/batches.py
 	@$(BIN)/python bench/transport.py
 	@$(BIN)/python bench/http_front.py
 	@$(BIN)/python bench/gateway.py

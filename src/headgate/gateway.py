@@ -1,4 +1,4 @@
-"""The library's face: direct calls, jobs, dead letters, records, status. It is handed its parts."""
+"""The library's face: direct calls, jobs, dead letters, batches, files, records, status. It is handed its parts."""
 
 import asyncio
 import math
@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from headgate.batches import Batches, Files
 from headgate.core import events
 from headgate.core.embeddings import EmbeddingReply, EmbeddingRequest, check_embedding, read_input
 from headgate.core.errors import DeadlineExceeded, HeadgateError, InvalidRequest
@@ -47,6 +48,7 @@ class Gateway:
         routes: Routes,
         requests: Requests,
         durable: Durable,
+        files: Files,
         *,
         clock: Clock,
         new_id: Callable[[], str],
@@ -61,9 +63,9 @@ class Gateway:
         self.dead_letters = DeadLetters(durable, self.jobs, clock, fanout)
         self.bulk = BulkJobs(durable, self.jobs, self.dead_letters)
         self.records = Records(durable, clock)
-        self.router = ResponseRouter(
-            on_stray=lambda request_id: fanout(events.StrayAnswer(request_id=request_id))
-        )
+        self.files = files
+        self.batches = Batches(self.jobs, files, durable, clock=clock, check_model=routes.find)
+        self.router = ResponseRouter(on_stray=lambda name: fanout(events.StrayAnswer(request_id=name)))
         self._clock = clock
         self._new_id = new_id
         self._fanout = fanout
@@ -250,7 +252,7 @@ class Gateway:
 
     async def work(self) -> None:
         """Run jobs in this process from now on. Calling it again changes nothing."""
-        await self._durable.work()
+        await asyncio.gather(self.files.sweep(), self._durable.work())
 
     async def landed(self, within_s: float) -> None:
         """Wait until no call is on its way, but no longer than this."""

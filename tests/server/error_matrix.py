@@ -14,6 +14,15 @@ from headgate.core.access import Action
 
 SUBMISSION: Final = {"task": "chat", "input": BODY}
 DEAD: Final = {"task": "fragile"}
+UPLOAD: Final = (
+    b'--x\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
+    b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nhello\r\n--x--\r\n'
+)
+NEW_BATCH: Final = {
+    "input_file_id": "{file_id}",
+    "endpoint": "/v1/chat/completions",
+    "completion_window": "24h",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +32,9 @@ class Row:
     action: Action | None = None
     """What a key must be allowed; None: open to everybody."""
     body: Any = None
-    """A body that is right; None: the route takes none."""
+    """A body that is right, as JSON or, if it is none, as bytes; None: the route takes none. `{file_id}` is filled in."""
+    headers: tuple[str, ...] = ()
+    """Headers that the body needs."""
     wrong: Mapping[str, Any] = field(default_factory=dict)
     """Fields that make the body wrong; an error names the first of them."""
     other: Mapping[str, Any] = field(default_factory=dict)
@@ -43,7 +54,7 @@ class Row:
     works: bool = False
     """It takes new work on, which a process that is going away does not."""
     conflicts: bool = False
-    """A job that is pending is in the wrong state for it."""
+    """A job or a batch that is pending is in the wrong state for it."""
     backlog: bool = False
     """It adds to the jobs that wait."""
 
@@ -97,6 +108,22 @@ MATRIX: Final[Mapping[str, Row]] = {
     ),
     "GET /v1/dead-letters/{job_id}": _looks(conflicts=True),
     "DELETE /v1/dead-letters/{job_id}": _works(conflicts=True),
+    "GET /v1/files": _looks(query="limit=many"),
+    "POST /v1/files": _works(body=UPLOAD, headers=("Content-Type: multipart/form-data; boundary=x",)),
+    "GET /v1/files/{file_id}": _looks(),
+    "GET /v1/files/{file_id}/content": _looks(),
+    "DELETE /v1/files/{file_id}": _works(conflicts=True),
+    "GET /v1/batches": _looks(query="limit=many"),
+    "POST /v1/batches": _works(
+        body=NEW_BATCH,
+        wrong={"completion_window": "soon"},
+        other={"completion_window": "1h"},
+        keyed=True,
+        backlog=True,
+    ),
+    "GET /v1/batches/{batch_id}": _looks(),
+    "POST /v1/batches/{batch_id}/cancel": _works(body={}),
+    "POST /v1/batches/{batch_id}/retry": _works(body={}, conflicts=True),
     "GET /queue/status": Row(action=Action.WATCH),
     "GET /metrics": Row(action=Action.WATCH),
     "GET /health": Row(),

@@ -89,7 +89,9 @@ def _store(database: str, clock: Clock) -> Store:
     return PostgresStore(database, clock=clock, new_id=random_id)
 
 
-def path_of(route: str, job_id: str) -> tuple[str, str]:
+def path_of(route: str, **ids: str) -> tuple[str, str]:
     """The method of a route and a path that leads there."""
     method, path = route.split()
-    return method, path.replace("{job_id}", job_id).replace("{name:path}", "simulated")
+    for name, value in {"name:path": "simulated", **ids}.items():
+        path = path.replace(f"{{{name}}}", value)
+    return method, path

@@ -6,7 +6,7 @@ that no route meets.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -26,7 +26,11 @@ from headgate.server.http import HttpLimits
 from headgate.server.inference.route import ROUTES
 
 LIMIT_BYTES: Final = 4096
-NOBODYS: Final = "job_000000000000nobodys"
+NOBODYS: Final = {
+    "job_id": "job_000000000000nobodys",
+    "batch_id": "batch_000000000000nobodys",
+    "file_id": "file-000000000000nobodys",
+}
 
 
 @headgate.task("fragile", model=None)
@@ -36,21 +40,27 @@ async def fragile(ctx: Context, given: Any) -> None:
 
 @dataclass(frozen=True)
 class Scene:
-    """One route on a served gateway, a key that may use it, a pending job of its tenant."""
+    """One route on a served gateway, a key that may use it, a pending job, batch and file of its tenant."""
 
     gateway: Locked
     name: str
     row: Row
     key: str
-    job_id: str
+    ids: Mapping[str, str]
 
     async def ask(self, *headers: str, key: str | None = None, **changes: Any) -> Answer:
-        """Ask rightly, but for the changes: `body`, `query`, `job_id`, `method`."""
-        method, path = path_of(self.name, changes.get("job_id", self.job_id))
+        """Ask rightly, but for the changes: `body`, `query`, `ids`, `method`."""
+        method, path = path_of(self.name, **changes.get("ids", self.ids))
         query = f"?{changes['query']}" if "query" in changes else ""
         bearer = [f"x-api-key: {key or self.key}"]
-        body = changes.get("body", self.row.body)
-        return await self.gateway.ask(changes.get("method", method), path + query, body, *bearer, *headers)
+        body = self._filled(changes.get("body", self.row.body))
+        sent = (*bearer, *self.row.headers, *headers)
+        return await self.gateway.ask(changes.get("method", method), path + query, body, *sent)
+
+    def _filled(self, body: Any) -> Any:
+        if isinstance(body, dict):
+            return json.loads(json.dumps(body).replace("{file_id}", self.ids["file_id"]))
+        return body
 
 
 Provoke = Callable[[Scene], Awaitable[Answer]]
@@ -70,7 +80,7 @@ class Trouble:
 
 
 async def _without_key(scene: Scene) -> Answer:
-    method, path = path_of(scene.name, scene.job_id)
+    method, path = path_of(scene.name, **scene.ids)
     return await scene.gateway.ask(method, path, scene.row.body)
 
 
@@ -92,8 +102,11 @@ async def _model_not_allowed(scene: Scene) -> Answer:
 async def _foreign(scene: Scene) -> Answer:
     """Another tenant's looks exactly as if it were not there."""
     foreign = await scene.ask(key=await scene.gateway.key(role=Role.OPERATE, tenant="other"))
-    unknown = await scene.ask(job_id=NOBODYS)
-    assert foreign.body == unknown.body.replace(NOBODYS.encode(), scene.job_id.encode())
+    unknown = await scene.ask(ids=NOBODYS)
+    expected = unknown.body
+    for kind, nobodys in NOBODYS.items():
+        expected = expected.replace(nobodys.encode(), scene.ids[kind].encode())
+    assert foreign.body == expected
     return unknown
 
 
@@ -176,7 +189,7 @@ def _action(row: Row) -> Any:
 
 
 def _strict(_name: str, row: Row) -> bool:
-    return row.body is not None and not row.passes
+    return isinstance(row.body, dict) and not row.passes
 
 
 TROUBLES: Final = {
@@ -195,7 +208,7 @@ TROUBLES: Final = {
         param=lambda _: "model",
     ),
     "unknown or another's": Trouble(
-        "not_found", lambda name, _: "{job_id}" in name, _foreign, param=lambda _: "id"
+        "not_found", lambda name, _: "_id}" in name, _foreign, param=lambda _: "id"
     ),
     "wrong method": Trouble("method_not_allowed", lambda *_: True, _wrong_method),
     "no JSON": Trouble("invalid_request", lambda _, row: row.body is not None, _with(body=b"{")),
@@ -251,7 +264,7 @@ TROUBLES: Final = {
     "wrong state": Trouble("state_conflict", lambda _, row: row.conflicts, _with()),
     "full line": Trouble("queue_full", lambda _, row: row.asks, _crowded),
     "full backlog": Trouble(
-        "queue_full", lambda _, row: row.backlog, _with(), settings={"jobs": {"max_pending": 1}}
+        "queue_full", lambda _, row: row.backlog, _with(), settings={"jobs": {"max_pending": 2}}
     ),
     "provider throttles": Trouble(
         "upstream_throttled", lambda _, row: row.asks, _of("limited", "X-Headgate-Timeout: 0.5")
@@ -283,13 +296,16 @@ MODELS: Final = {
 
 
 @asynccontextmanager
-async def _stage(settings: dict[str, Any]) -> AsyncIterator[tuple[Locked, str, str]]:
-    """A gateway, an operator's key and a job that waits."""
+async def _stage(settings: dict[str, Any]) -> AsyncIterator[tuple[Locked, str, dict[str, str]]]:
+    """A gateway, an operator's key, a job and a batch that wait, and the batch's file."""
     limits = HttpLimits(body_bytes=LIMIT_BYTES)
     async with locked(models=MODELS, tasks=[fragile], limits=limits, **settings) as gateway:
         key = await gateway.key(role=Role.OPERATE)
-        job = await gateway.house.gateway.jobs.submit("chat", BODY)
-        yield gateway, key, job.id
+        inside = gateway.house.gateway
+        job = await inside.jobs.submit("chat", BODY)
+        file = await inside.files.create(b"{}")
+        batch = await inside.batches.create(input_file_id=file.id, endpoint="/v1/chat/completions")
+        yield gateway, key, {"job_id": job.id, "file_id": file.id, "batch_id": batch.batch.id}
 
 
 def _check(answer: Answer, trouble: Trouble, row: Row, name: str) -> None:
@@ -320,9 +336,9 @@ def test_every_route_tells_this_error_as_documented(
     met = {name: row for name, row in MATRIX.items() if trouble.meets(name, row)}
 
     async def scene() -> None:
-        async with _stage(trouble.settings or {}) as (gateway, key, job_id):
+        async with _stage(trouble.settings or {}) as (gateway, key, ids):
             for name, row in met.items():
-                answer = await trouble.provoke(Scene(gateway, name, row, key, job_id))
+                answer = await trouble.provoke(Scene(gateway, name, row, key, ids))
                 _check(answer, trouble, row, name)
         if trouble.code == "upstream_misconfigured":
             caplog.clear()  # The operator is told loudly, and should be.

@@ -23,7 +23,7 @@ def test_every_route_asks_for_its_role(play: Play, role: Role | None, carrier: s
             refused = 401 if role is None else 403
             job = await gateway.house.gateway.jobs.submit("chat", BODY)
             for name, row in MATRIX.items():
-                method, path = path_of(name, job.id)
+                method, path = path_of(name, job_id=job.id)
                 answer = await gateway.ask(method, path, row.body, *headers)
                 let_in = row.action is None or (role is not None and may(role, row.action))
                 assert (answer.status != refused) == let_in, (name, answer.body)

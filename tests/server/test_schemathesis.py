@@ -16,7 +16,7 @@ from headgate.server.http.exchange import Exchange
 EXAMPLES: Final = 25
 ANY_NAME: Final = """
 [[operations]]
-include-name-regex = "^POST /v1/jobs"
+include-name-regex = "^POST /v1/(jobs|batches)"
 checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "404", "409"]
 """
 """A task can have any name and any input by the document; which are known and fit is not its business."""

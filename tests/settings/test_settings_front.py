@@ -76,10 +76,11 @@ def test_limits_are_read_and_keep_their_defaults() -> None:
 
 
 def test_every_limit_is_checked() -> None:
-    text = "limits: {body_bytes: 0, header_timeout_s: 0, body_timeout_s: 3601, drain_s: -1, connections: 1.5, depth: 3}"
-    known = "body_bytes, body_timeout_s, connections, drain_s, header_timeout_s"
+    text = "limits: {body_bytes: 0, file_bytes: 0, header_timeout_s: 0, body_timeout_s: 3601, drain_s: -1, connections: 1.5, depth: 3}"
+    known = "body_bytes, body_timeout_s, connections, drain_s, file_bytes, header_timeout_s"
     assert mistakes_in(text) == [
         "limits.body_bytes: must be at least 1, not 0",
+        "limits.file_bytes: must be at least 1, not 0",
         "limits.header_timeout_s: must be more than 0, not 0",
         "limits.body_timeout_s: must be at most 3600, not 3601",
         "limits.drain_s: must be at least 0, not -1",

@@ -62,7 +62,7 @@ def test_the_summary_shows_what_is_in_force_and_marks_what_is_unusual() -> None:
           simulated/*: {upstreams: [{provider: simulated}], retry: agents}
         """
     limits = (
-        "bodies up to 20,971,520 bytes, headers within 10 s, bodies within 60 s, 10,000 connections, "
+        "bodies up to 20,971,520 bytes, files up to 209,715,200 bytes, headers within 10 s, bodies within 60 s, 10,000 connections, "
         "drained within 30 s"
     )
     usual = "timeouts: connect 5 s, first token 60 s, idle 30 s"
@@ -102,9 +102,9 @@ def test_the_summary_tells_database_jobs_keys_and_limits_as_they_are_set() -> No
           tasks: [news.tasks, "news.digest:app"]
         idempotency: {retention_h: 0.5, mismatch_status: 422, unknown: refuse}
         listen: "[::1]:0"
-        limits: {body_bytes: 1, header_timeout_s: 0.25, body_timeout_s: 3600, drain_s: 0, connections: 1}
+        limits: {body_bytes: 1, file_bytes: 2, header_timeout_s: 0.25, body_timeout_s: 3600, drain_s: 0, connections: 1}
         """
-    limits = "bodies up to 1 bytes, headers within 0.25 s, bodies within 3600 s, 1 connections"
+    limits = "bodies up to 1 bytes, files up to 2 bytes, headers within 0.25 s, bodies within 3600 s, 1 connections"
     ages = "expired after 31536000 s, revived after 1234567.5 s, kept 0.5 days"
     assert summary(loaded(text)).splitlines()[:5] == [
         "data in .headgate, logs in .headgate/logs, database postgresql://me@db:5432/news",

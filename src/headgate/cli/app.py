@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import headgate
-from headgate.cli import config, dead, demo, jobs, keys, outbox, serve, work
+from headgate.cli import batches, config, dead, demo, jobs, keys, outbox, serve, work
 
 app = typer.Typer(
     name="headgate",
@@ -19,6 +19,7 @@ app.command("serve")(serve.command)
 app.command("work")(work.command)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(dead.app, name="dead")
+app.add_typer(batches.app, name="batches")
 app.add_typer(keys.app, name="keys")
 app.add_typer(outbox.app, name="outbox")
 app.add_typer(config.app, name="config")

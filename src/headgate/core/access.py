@@ -82,7 +82,7 @@ class AccessKey(AccessTerms, frozen=True, kw_only=True):
     revoked_at: datetime | None = None
 
     def may_use(self, model: str) -> bool:
-        return not self.models or any(_covers(pattern, model) for pattern in self.models)
+        return covers(self.models, model)
 
     def state(self, now: datetime) -> AccessState:
         if self.revoked_at is not None:
@@ -159,6 +159,11 @@ def is_loopback(host: str) -> bool:
         return False
     mapped = getattr(address, "ipv4_mapped", None)
     return (mapped or address).is_loopback
+
+
+def covers(patterns: Sequence[str], model: str) -> bool:
+    """Whether a key that lists these may use the model; one that lists none may use every model."""
+    return not patterns or any(_covers(pattern, model) for pattern in patterns)
 
 
 def _covers(pattern: str, model: str) -> bool:

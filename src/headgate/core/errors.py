@@ -6,6 +6,8 @@ HeadgateError
 │   ├── UnknownModel
 │   ├── UnknownTask
 │   ├── UnknownJob                  also another tenant's
+│   ├── UnknownBatch                likewise
+│   ├── UnknownFile                 likewise
 │   ├── PayloadTooLarge
 │   ├── KeyMismatch                 an idempotency key came back with another request
 │   └── DuplicateRequest            the same request id is already in flight
@@ -98,8 +100,26 @@ class UnknownJob(InvalidRequest):
         super().__init__(f"there is no job {job_id[:100]!r}", param="id")
 
 
+class UnknownBatch(InvalidRequest):
+    """No such batch; another tenant's looks the same."""
+
+    code = "not_found"
+
+    def __init__(self, batch_id: str) -> None:
+        super().__init__(f"there is no batch {batch_id[:100]!r}", param="id")
+
+
+class UnknownFile(InvalidRequest):
+    """No such file, or its time is over; another tenant's looks the same."""
+
+    code = "not_found"
+
+    def __init__(self, file_id: str) -> None:
+        super().__init__(f"there is no file {file_id[:100]!r}", param="id")
+
+
 class PayloadTooLarge(InvalidRequest):
-    """More than a job may carry."""
+    """More than a job or a file may carry."""
 
     code = "payload_too_large"
 

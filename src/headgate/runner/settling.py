@@ -13,7 +13,7 @@ from headgate.core import events
 from headgate.core.errors import StoreUnavailable
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.job import Claim, Ended, FollowUps, JobState, Settled, Settlement, nothing_follows
-from headgate.core.job_rules import Failed, JobRules, Outcome, cancelled_instead, settle
+from headgate.core.job_rules import Crashed, Failed, JobRules, Outcome, cancelled_instead, settle
 from headgate.core.ports.clock import Chance, Clock
 from headgate.core.ports.store import Store
 from headgate.runner.attempt import Attempt
@@ -89,6 +89,9 @@ class Settling:
         rules = self._rules
         if task is not None and task.retry is not None:
             rules = replace(rules, retry=task.retry)
+        if task is not None and task.inside and isinstance(outcome, Crashed):
+            # Headgate's own jobs die with their process, not it by them: they are no suspects.
+            claim = msgspec.structs.replace(claim, crashes=0)
         now, chance = self._now(), self._chance()
         try:
             return settle(claim, outcome, rules=rules, now=now, chance=chance)

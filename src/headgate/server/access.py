@@ -34,6 +34,8 @@ class Caller(Protocol):
     tenant: str
     lane: Lane
     """Where its requests queue unless they say otherwise."""
+    models: tuple[str, ...]
+    """What it may use, as its key lists it; none: every model."""
 
     def may_use(self, model: str) -> bool: ...
 
@@ -64,6 +66,7 @@ class _Anybody:
     name = "local"
     tenant = "local"
     lane = Lane.INTERACTIVE
+    models: tuple[str, ...] = ()
 
     def may_use(self, model: str) -> bool:  # noqa: ARG002 - the protocol's shape
         return True
@@ -91,13 +94,14 @@ class OpenAccess:
 class KeyCaller:
     """The holder of one key. All its requests share this: it is what counts them."""
 
-    __slots__ = ("_meter", "_now", "digest", "key", "lane", "name", "tenant")
+    __slots__ = ("_meter", "_now", "digest", "key", "lane", "models", "name", "tenant")
 
     def __init__(self, kept: KeptKey, meter: Meter, now: Callable[[], float]) -> None:
         self.key = kept.key
         self.digest = kept.digest
         self.name = kept.key.name
         self.tenant = kept.key.tenant
+        self.models = kept.key.models
         self.lane = kept.key.lane
         self._meter = meter
         self._now = now

@@ -17,7 +17,9 @@ from headgate.core.errors import HeadgateError, UnknownModel
 from headgate.core.ports.store import StoreHealth
 from headgate.gateway import Gateway
 from headgate.server.access import Access
+from headgate.server.batches import BatchRoutes
 from headgate.server.dead_letters import DeadLetterRoutes
+from headgate.server.files import FileRoutes
 from headgate.server.jobs import JobRoutes
 from headgate.server.openapi import document
 from headgate.server.replies import admit, json_reply, tell_error, tell_http_error, tell_nobody
@@ -56,6 +58,8 @@ class Rest:
                 Route("/openapi.json", self._openapi),
                 *JobRoutes(self._gateway, self._access, self._closing).routes(),
                 *DeadLetterRoutes(self._gateway, self._access, self._closing).routes(),
+                *FileRoutes(self._gateway, self._access, self._closing).routes(),
+                *BatchRoutes(self._gateway, self._access, self._closing).routes(),
             ],
             exception_handlers={
                 HTTPException: tell_http_error,

@@ -29,6 +29,8 @@ class Limits:
     """How much and how long a client may take."""
 
     body_bytes: int = 20 * 1024 * 1024
+    file_bytes: int = 200 * 1024 * 1024
+    """Files for batches are larger than any other body, and go to the disk as they come."""
     header_timeout_s: float = 10.0
     body_timeout_s: float = 60.0
     drain_s: float = 30.0
@@ -37,6 +39,7 @@ class Limits:
     def __post_init__(self) -> None:
         review = Review()
         review.number("body_bytes", self.body_bytes, least=1, most=LARGEST_BODY_BYTES, whole=True)
+        review.number("file_bytes", self.file_bytes, least=1, most=LARGEST_BODY_BYTES, whole=True)
         review.number("header_timeout_s", self.header_timeout_s, above=0, most=3600)
         review.number("body_timeout_s", self.body_timeout_s, above=0, most=3600)
         review.number("drain_s", self.drain_s, most=3600)

@@ -58,6 +58,7 @@ def _front_words(settings: Settings) -> Iterator[str]:
     limits = settings.limits
     yield f"listens at {settings.listen}"
     yield f"bodies up to {limits.body_bytes:,} bytes"
+    yield f"files up to {limits.file_bytes:,} bytes"
     yield f"headers within {limits.header_timeout_s:.15g} s"
     yield f"bodies within {limits.body_timeout_s:.15g} s"
     yield f"{limits.connections:,} connections"

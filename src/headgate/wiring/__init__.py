@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from headgate.batches.files import Files
 from headgate.blocking import BlockingGateway
 from headgate.core.budget import CAPACITY, RetryBudget
 from headgate.core.errors import SettingsError
@@ -90,6 +91,7 @@ def build(
         routes,
         requests,
         durable,
+        builder.files(durable),
         clock=builder.clock,
         new_id=builder.new_id,
         fanout=builder.fanout,
@@ -165,6 +167,15 @@ class _Builder:
             chance=self.chance,
             new_id=self.new_id,
             emit=self.fanout,
+        )
+
+    def files(self, durable: Durable) -> Files:
+        return Files(
+            durable,
+            self.settings.data_dir / "files",
+            clock=self.clock,
+            new_id=self.new_id,
+            most_bytes=self.settings.limits.file_bytes,
         )
 
     def _store(self) -> Store:

@@ -13,6 +13,7 @@ from headgate.gateway import Gateway
 from headgate.observe.metrics import Metrics
 from headgate.observe.prices import Prices
 from headgate.server.access import KeyedAccess
+from headgate.server.files import FRAMING_BYTES, UPLOADS
 from headgate.server.http import HttpLimits
 from headgate.server.serving import Serving
 from headgate.settings import Settings
@@ -75,6 +76,7 @@ def _limits(settings: Settings) -> HttpLimits:
     limits = settings.limits
     return HttpLimits(
         body_bytes=limits.body_bytes,
+        larger_bodies={UPLOADS: limits.file_bytes + FRAMING_BYTES},
         header_timeout_s=limits.header_timeout_s,
         body_timeout_s=limits.body_timeout_s,
         connections=limits.connections,

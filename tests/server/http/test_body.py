@@ -40,7 +40,7 @@ def read(body: Body, parts: list[bytes]) -> tuple[bytes, bytes]:
 def test_a_chunked_body_is_the_same_however_it_arrives(
     chunks: list[bytes], behind: bytes, at: list[int]
 ) -> None:
-    body = ChunkedBody(LIMITS)
+    body = ChunkedBody(LIMITS.body_bytes)
     assert read(body, pieces(encode(chunks) + behind, at)) == (b"".join(chunks), behind)
     assert body.whole
 
@@ -78,7 +78,7 @@ def test_what_is_taken_for_whole_is_read_the_same_by_llhttp(
     data = encode(chunks)
     for place, change in changes:
         data = data[:place] + change + data[place + 1 :]
-    body = ChunkedBody(LIMITS)
+    body = ChunkedBody(LIMITS.body_bytes)
     try:
         content, rest = read(body, pieces(data, at))
     except Refused:
@@ -118,11 +118,11 @@ def test_what_is_taken_for_whole_is_read_the_same_by_llhttp(
 def test_other_chunks_are_refused_at_the_first_wrong_byte(data: bytes) -> None:
     for parts in ([data], [data[place : place + 1] for place in range(len(data))]):
         with pytest.raises(Refused):
-            read(ChunkedBody(LIMITS), parts)
+            read(ChunkedBody(LIMITS.body_bytes), parts)
 
 
 def test_a_body_of_countless_chunks_is_refused() -> None:
-    body = ChunkedBody(HttpLimits())
+    body = ChunkedBody(HttpLimits().body_bytes)
     body.feed(b"1\r\nx\r\n" * MAX_CHUNKS)
     with pytest.raises(Refused, match="chunks"):
         body.feed(b"1\r\nx\r\n")

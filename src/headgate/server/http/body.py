@@ -4,7 +4,7 @@ import re
 from typing import Final, Protocol
 
 from headgate.server.http.head import too_large
-from headgate.server.http.limits import MAX_CHUNKS, HttpLimits
+from headgate.server.http.limits import MAX_CHUNKS
 from headgate.server.http.refusals import malformed
 
 _SIZE_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n")
@@ -51,11 +51,11 @@ class SizedBody:
 class ChunkedBody:
     """Chunks without extensions or trailers: nobody needs them, and parsers disagree about them."""
 
-    __slots__ = ("_chunks", "_last", "_left", "_limits", "_received", "_tail", "whole")
+    __slots__ = ("_chunks", "_last", "_left", "_most_bytes", "_received", "_tail", "whole")
 
-    def __init__(self, limits: HttpLimits) -> None:
+    def __init__(self, most_bytes: int) -> None:
         self.whole = False
-        self._limits = limits
+        self._most_bytes = most_bytes
         self._received = 0
         self._chunks = 0
         self._left = 0  # Of the chunk and the line end behind it.
@@ -86,8 +86,8 @@ class ChunkedBody:
         size = int(match[1], 16)
         self._received += size
         self._chunks += 1
-        if self._received > self._limits.body_bytes:
-            raise too_large(self._limits)
+        if self._received > self._most_bytes:
+            raise too_large(self._most_bytes)
         if self._chunks > MAX_CHUNKS:
             raise malformed(f"a body may come in at most {MAX_CHUNKS} chunks")
         self._last = size == 0

@@ -40,6 +40,7 @@ class Connection(Flow):
 
     __slots__ = (
         "_body",
+        "_body_within_s",
         "_dropped_bytes",
         "_exchange",
         "_front",
@@ -59,6 +60,7 @@ class Connection(Flow):
         self._exchange: Exchange | None = None
         self._body: Body | None = None
         self._held: bytearray | None = None  # An unfinished head, or what came too early.
+        self._body_within_s = front.limits.body_timeout_s
         self._owes_continue = False
         self._dropped_bytes = 0
 
@@ -116,7 +118,7 @@ class Connection(Flow):
         if self._owes_continue:
             self._owes_continue = False
             self.write(_CONTINUE)
-            self._read_within(self._limits.body_timeout_s)
+            self._read_within(self._body_within_s)
         self._resume_reading()
 
     def answered(self, exchange: Exchange) -> None:
@@ -202,10 +204,12 @@ class Connection(Flow):
 
     def _await_body(self, head: Head, rest: bytes) -> None:
         self._phase = _Phase.BODY
-        self._body = ChunkedBody(self._limits) if head.length == CHUNKED else SizedBody(head.length)
+        most_bytes = self._limits.most_bytes(head.path)
+        self._body = ChunkedBody(most_bytes) if head.length == CHUNKED else SizedBody(head.length)
+        self._body_within_s = self._limits.body_within_s(head.path)
         self._owes_continue = head.expects_continue
         if not head.expects_continue:
-            self._read_within(self._limits.body_timeout_s)
+            self._read_within(self._body_within_s)
         if rest:
             self._read_body(rest)
 
@@ -214,7 +218,7 @@ class Connection(Flow):
         assert body is not None  # noqa: S101 - the phase says so
         if self._owes_continue:  # It did not wait for it.
             self._owes_continue = False
-            self._read_within(self._limits.body_timeout_s)
+            self._read_within(self._body_within_s)
         try:
             piece, rest = body.feed(data)
         except Refused as refused:

@@ -64,14 +64,16 @@ def read_head(data: bytes, limits: HttpLimits) -> Head:
         raise Refused(417, "invalid_request", "the only expectation known here is 100-continue")
     raw_path, _, query = target.partition(b"?")
     path = raw_path.decode("ascii")
+    if "%" in path:
+        path = unquote(path)
     connection = known.get(b"connection")
     return Head(
         method.decode("ascii"),
-        unquote(path) if "%" in path else path,
+        path,
         raw_path,
         query,
         headers,
-        _body_length(known, limits),
+        _body_length(known, limits.most_bytes(path)),
         connection is None or b"close" not in connection.lower(),
         expect is not None,
     )
@@ -96,7 +98,7 @@ def _check_repeats(headers: list[RawHeader], known: dict[bytes, bytes]) -> None:
         known[b"connection"] = b",".join(value for name, value in headers if name == b"connection")
 
 
-def _body_length(known: dict[bytes, bytes], limits: HttpLimits) -> int:
+def _body_length(known: dict[bytes, bytes], most_bytes: int) -> int:
     encoding = known.get(b"content-encoding")
     if encoding is not None and encoding.lower() != b"identity":
         raise Refused(415, "unsupported_media_type", "send the body without Content-Encoding")
@@ -109,13 +111,13 @@ def _body_length(known: dict[bytes, bytes], limits: HttpLimits) -> int:
         return 0
     if _LENGTH.fullmatch(length) is None:
         raise malformed("Content-Length must be a plain number")
-    if int(length) > limits.body_bytes:
-        raise too_large(limits)
+    if int(length) > most_bytes:
+        raise too_large(most_bytes)
     return int(length)
 
 
-def too_large(limits: HttpLimits) -> Refused:
-    return Refused(413, "payload_too_large", f"a body may have at most {limits.body_bytes} bytes")
+def too_large(most_bytes: int) -> Refused:
+    return Refused(413, "payload_too_large", f"a body may have at most {most_bytes} bytes")
 
 
 def _what_is_wrong(data: bytes) -> str:

@@ -1,5 +1,6 @@
 """How long and how much a client may take. A record only; the others keep it."""
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -20,6 +21,8 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     head_bytes: int = 64 * 1024
     headers: int = 100
     body_bytes: int = 20 * 1024 * 1024
+    larger_bodies: Mapping[str, int] = {}
+    """By path, where more bytes are allowed; the time for them grows alike."""
     header_timeout_s: float = 10.0
     """From the first byte of a request to the end of its headers; also for a connection that never says anything."""
     body_timeout_s: float = 60.0
@@ -31,3 +34,9 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     linger_s: float = 2.0
     """How long a refused client may go on sending, so that it gets to read why."""
     connections: int = 10_000
+
+    def most_bytes(self, path: str) -> int:
+        return self.larger_bodies.get(path, self.body_bytes)
+
+    def body_within_s(self, path: str) -> float:
+        return self.body_timeout_s * max(1.0, self.most_bytes(path) / self.body_bytes)

@@ -5,10 +5,10 @@ Every area has a module with its `SCHEMAS` and its `paths()`.
 
 from typing import Any, Final
 
-from headgate.server.openapi import inference, jobs, status
+from headgate.server.openapi import batches, inference, jobs, status
 from headgate.server.openapi.shapes import ERROR
 
-_AREAS: Final = (inference, jobs, status)
+_AREAS: Final = (inference, jobs, batches, status)
 
 
 def document(version: str) -> dict[str, Any]:

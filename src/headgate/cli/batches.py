@@ -1,0 +1,168 @@
+"""`headgate batches`: create, list, show, wait, cancel, retry."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headgate.cli import batch_screen
+from headgate.cli.inputs import read_object
+from headgate.cli.options import ConfigOption, JsonOption, TenantOption, read_seconds
+from headgate.cli.running import run, settings_to_look
+from headgate.cli.screen import note, show, show_json
+from headgate.core.batch import TASKS, Batch
+from headgate.core.errors import InvalidRequest
+from headgate.gateway import Gateway
+
+app = typer.Typer(
+    help="Run files of requests, a job per line; look at them, wait for them.", no_args_is_help=True
+)
+FileArgument = Annotated[
+    Path, typer.Argument(metavar="FILE", help="A JSONL file of requests.", show_default=False)
+]
+BatchArgument = Annotated[str, typer.Argument(metavar="ID", help="The batch's id.", show_default=False)]
+EndpointOption = Annotated[str, typer.Option("--endpoint", help=f"What the lines ask: {' or '.join(TASKS)}.")]
+WindowOption = Annotated[
+    str, typer.Option("--window", metavar="TIME", help="Lines not done by then expire: 24h, 90m.")
+]
+MetadataOption = Annotated[
+    str | None, typer.Option("--metadata", metavar="JSON", help="Up to 16 pairs of text kept with the batch.")
+]
+KeyOption = Annotated[
+    str | None,
+    typer.Option("--idempotency-key", metavar="KEY", help="The same retry again gives the same batch."),
+]
+TimeoutOption = Annotated[
+    float | None,
+    typer.Option(
+        "--timeout", parser=read_seconds, metavar="SECONDS", help="How long; default: as long as it takes."
+    ),
+]
+LimitOption = Annotated[int, typer.Option("--limit", min=1, max=100, help="How many at most.")]
+AfterOption = Annotated[str | None, typer.Option("--after", metavar="ID", help="Go on after this batch.")]
+
+
+@app.command("create")
+def create(
+    file: FileArgument,
+    endpoint: EndpointOption = "/v1/chat/completions",
+    window: WindowOption = "24h",
+    metadata: MetadataOption = None,
+    *,
+    as_json: JsonOption = False,
+    tenant: TenantOption = "local",
+    config: ConfigOption = None,
+) -> None:
+    """Keep a file of requests, run its lines and print the batch's id."""
+    if not file.is_file():
+        raise InvalidRequest(f"there is no file {str(file)!r}", param="file")
+    pairs = read_object(metadata, "--metadata")
+
+    async def begin(gateway: Gateway) -> Batch:
+        kept = await gateway.files.create(file, tenant=tenant)
+        created = await gateway.batches.create(
+            input_file_id=kept.id,
+            endpoint=endpoint,
+            completion_window=window,
+            metadata=pairs,
+            tenant=tenant,
+        )
+        return created.batch
+
+    _tell(run(settings_to_look(config), begin), as_json=as_json)
+
+
+@app.command("list")
+def list_batches(
+    limit: LimitOption = 20,
+    after: AfterOption = None,
+    as_json: JsonOption = False,
+    tenant: TenantOption = "local",
+    config: ConfigOption = None,
+) -> None:
+    """List batches, newest first."""
+
+    async def look(gateway: Gateway) -> tuple[Sequence[Batch], bool]:
+        found = await gateway.batches.list(limit=limit, after=after, tenant=tenant)
+        full = len(found) == limit
+        more = full and await gateway.batches.list(limit=1, after=found[-1].id, tenant=tenant)
+        return found, bool(more)
+
+    found, more = run(settings_to_look(config), look)
+    batch_screen.show_page(found, more=more, as_json=as_json)
+
+
+@app.command("show")
+def show_one(
+    batch_id: BatchArgument,
+    as_json: JsonOption = False,
+    tenant: TenantOption = "local",
+    config: ConfigOption = None,
+) -> None:
+    """Show how a batch stands, what is wrong with its lines, and where its files are."""
+    settings = settings_to_look(config)
+    batch = run(settings, lambda gateway: gateway.batches.get(batch_id, tenant=tenant))
+    if as_json:
+        show_json(batch)
+    else:
+        batch_screen.show_batch(batch, settings.data_dir / "files")
+
+
+@app.command("wait")
+def wait(
+    batch_id: BatchArgument,
+    timeout: TimeoutOption = None,
+    as_json: JsonOption = False,
+    tenant: TenantOption = "local",
+    config: ConfigOption = None,
+) -> None:
+    """Wait until a batch has ended and show what came of it.
+
+    Exit code 0: completed; 1: failed, expired or cancelled; 3: not over in time.
+    """
+    patience_s = math.inf if timeout is None else timeout
+    settings = settings_to_look(config)
+    batch = run(
+        settings,
+        lambda gateway: batch_screen.wait_for(gateway, batch_id, patience_s=patience_s, tenant=tenant),
+    )
+    raise typer.Exit(
+        batch_screen.conclude(
+            batch, batch_id, settings.data_dir / "files", patience_s=patience_s, as_json=as_json
+        )
+    )
+
+
+@app.command("cancel")
+def cancel(batch_id: BatchArgument, tenant: TenantOption = "local", config: ConfigOption = None) -> None:
+    """Cancel a batch: lines that have not begun never will. What has ended by then is in its files."""
+    batch = run(settings_to_look(config), lambda gateway: gateway.batches.cancel(batch_id, tenant=tenant))
+    show(f"{batch_id} is {batch.status}")
+
+
+@app.command("retry")
+def retry(
+    batch_id: BatchArgument,
+    idempotency_key: KeyOption = None,
+    *,
+    as_json: JsonOption = False,
+    tenant: TenantOption = "local",
+    config: ConfigOption = None,
+) -> None:
+    """Run the failed lines of a batch again, as a new batch, and print its id."""
+    created = run(
+        settings_to_look(config),
+        lambda gateway: gateway.batches.retry(batch_id, idempotency_key=idempotency_key, tenant=tenant),
+    )
+    if not created.is_new:
+        note(f"It was there already, by its key: {created.batch.id}")
+    _tell(created.batch, as_json=as_json)
+
+
+def _tell(batch: Batch, *, as_json: bool) -> None:
+    if as_json:
+        show_json(batch)
+    else:
+        show(batch.id)
