@@ -156,6 +156,13 @@ def test_no_secret_of_ours_is_in_what_a_server_says() -> None:
     assert all(message.endswith("*** *** ***") or "*** *** *** (" in message for message in said), said
 
 
+def test_a_secret_at_the_place_where_a_long_message_is_cut_is_struck_too() -> None:
+    """Half a key would be no key to look for any more, and still most of a key."""
+    for length in range(480, 510):
+        message = failure_from(complete, error(401, "x" * length + KEY)).message
+        assert KEY[:8] not in message, length
+
+
 def event_of(message: str) -> bytes:
     return b"data: %b\n\n" % json.dumps({"error": {"message": message}}).encode()
 

@@ -52,6 +52,10 @@ class HeadgateError(Exception):
     """The root. `code` is stable and documented; the message is for people."""
 
     code: ClassVar[str] = "internal"
+    queue_ms: float = 0.0
+    """How long the call waited at gates before it came to this."""
+    upstream_ms: float = 0.0
+    """How long it was with providers, and between attempts."""
 
 
 class SettingsError(HeadgateError, ValueError):

@@ -13,7 +13,14 @@ from typing import Any, Final, Generic, TypeVar, assert_never
 
 import msgspec
 
-from headgate.core.errors import DeadlineExceeded, HeadgateError, KeyInProgress, KeyMismatch, StoreUnavailable
+from headgate.core.errors import (
+    DeadlineExceeded,
+    HeadgateError,
+    KeyInProgress,
+    KeyMismatch,
+    StateConflict,
+    StoreUnavailable,
+)
 from headgate.core.events import Event, KeyUsed
 from headgate.core.idempotency import (
     IdempotencyRules,
@@ -219,10 +226,9 @@ class Once:
             case Mismatch():
                 raise KeyMismatch(key)
             case InProgress(unknown=True):
-                raise KeyInProgress(
+                raise StateConflict(
                     f"idempotency key {key[:100]!r}: its process died after sending, and idempotency.unknown is"
-                    " `refuse`. Use a new key if it may run again.",
-                    retry_after_s=60.0,
+                    " `refuse`. Use a new key if it may run again."
                 )
             case InProgress() | SameJob() | Run():
                 return None
@@ -241,7 +247,7 @@ def _outcome(error: HeadgateError) -> KeyOutcome:
     match error:
         case KeyMismatch():
             return KeyOutcome.MISMATCH
-        case KeyInProgress():
+        case KeyInProgress() | StateConflict():
             return KeyOutcome.IN_PROGRESS
         case _:
             return KeyOutcome.FAILED

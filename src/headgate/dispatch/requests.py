@@ -147,6 +147,7 @@ class Requests:
         self.ended(request, call, upstream=reply.upstream, usage=reply.usage)
 
     def failed(self, request: AnyRequest, call: Call, error: HeadgateError) -> None:
+        error.queue_ms, error.upstream_ms = call.queue_s * 1000, call.upstream_s * 1000
         detail = error.failure.error if isinstance(error, CallFailed) else error.code
         self.ended(request, call, error=detail)
 

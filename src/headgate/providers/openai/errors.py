@@ -40,7 +40,8 @@ class ErrorReader:
         self, status: int, headers: Mapping[str, str], body: bytes, *, now: datetime
     ) -> ProviderFailure:
         """The failure of an answer that is an error by its status."""
-        error = read_error(body)
+        # Struck before it is cut: half a key at the cut would be no key to look for.
+        error = read_error(self._hide_in(body))
         failure = from_answer(status, headers, code=error.code, now=now)
         if status in _SET_UP_STATUS:
             failure = msgspec.structs.replace(failure, kind=FailureKind.MISCONFIGURED, ambiguous=False)
@@ -52,7 +53,7 @@ class ErrorReader:
 
     def no_answer(self, body: bytes, why: str) -> ProviderFailure:
         """The failure of a 200 whose body is no answer: an error in disguise, or a broken envelope."""
-        error: ErrorBody | None = error_inside(body)
+        error: ErrorBody | None = error_inside(self._hide_in(body))
         return self.bad_envelope(why) if error is None else self.from_error(error.failure_inside())
 
     def bad_envelope(self, why: str) -> ProviderFailure:
@@ -76,3 +77,8 @@ class ErrorReader:
         for secret in self._secrets:
             text = text.replace(secret, HIDDEN)
         return text
+
+    def _hide_in(self, body: bytes) -> bytes:
+        for secret in self._secrets:
+            body = body.replace(secret.encode(), HIDDEN.encode())
+        return body

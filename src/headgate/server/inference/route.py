@@ -78,7 +78,7 @@ class Inference:
             return
         except Exception as error:  # noqa: BLE001 - the HTTP edge: everything becomes an answer
             exchange.on_disconnect(None)
-            await self._fail(error, request_id, exchange)
+            await self._fail(error, request_id, exchange, started_at)
             # A frame it went through holds it: uncut, the whole request would wait for the garbage collector.
             error.__traceback__ = None
         finally:
@@ -179,11 +179,11 @@ class Inference:
             headers.append(_REPLAYED)
         return headers
 
-    async def _fail(self, error: Exception, request_id: str, exchange: Exchange) -> None:
+    async def _fail(self, error: Exception, request_id: str, exchange: Exchange, started_at: float) -> None:
         failed = read_error(error, mismatch_status=self._mismatch_status)
         if is_crash(error):
             logger.error("request %s broke\n%s", request_id, crash_story(error))
-        headers = [*failed.headers(), _named(request_id), *_failed_story(error)]
+        headers = [*failed.headers(), _named(request_id), *_failed_story(error, self._now() - started_at)]
         await exchange.answer(failed.status, header_lines(headers), failed.body)
 
 
@@ -202,9 +202,14 @@ def _job_story(submitted: Submitted, request_id: str) -> bytes:
     return lines if submitted.created else lines + _REPLAYED_LINE
 
 
-def _failed_story(error: Exception) -> list[Header]:
-    """How often providers were asked, and which one failed, where one can be named."""
-    story = [(b"x-headgate-attempts", b"%d" % getattr(error, "attempts", 0))]
+def _failed_story(error: Exception, took_s: float) -> list[Header]:
+    """How often providers were asked, where the time went, and which one failed, where one can be named."""
+    queue_ms, upstream_ms = getattr(error, "queue_ms", 0.0), getattr(error, "upstream_ms", 0.0)
+    story = [
+        (b"x-headgate-attempts", b"%d" % getattr(error, "attempts", 0)),
+        (b"x-headgate-queue-ms", b"%d" % queue_ms),
+        (b"x-headgate-overhead-ms", b"%.2f" % max(0.0, took_s * 1000 - queue_ms - upstream_ms)),
+    ]
     upstream = getattr(error, "upstream", None)
     if upstream is not None:
         story.append((b"x-headgate-upstream", header_value(upstream)))
