@@ -11,7 +11,14 @@ from client.stub import Fault, Stub, listening, stubbed
 from conftest import Figure
 
 from headgate.client import AsyncClient, Client, Outbox
-from headgate.core.errors import InvalidRequest, SettingsError, StateConflict, Unauthorized
+from headgate.core.errors import (
+    InvalidRequest,
+    KeyMismatch,
+    SettingsError,
+    StateConflict,
+    StoreUnavailable,
+    Unauthorized,
+)
 from headgate.core.outbox import EntryState
 from headgate.planner import virtual
 from headgate.planner.virtual import World
@@ -37,6 +44,30 @@ def test_adding_needs_no_network_and_is_there_for_the_next_process() -> None:
     assert entry == added
     assert bytes(entry.body) == b'{"task":"summarise","input":{"text":"a"},"priority":3}'
     assert Path("outbox.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_same_action_written_down_twice_is_one_entry() -> None:
+    with Outbox("outbox.db") as outbox:
+        first = outbox.add("t", "a", idempotency_key="click")
+        assert outbox.add("t", "a", idempotency_key="click") == first
+        with pytest.raises(KeyMismatch):
+            outbox.add("t", "b", idempotency_key="click")
+        assert outbox.list() == [first]
+
+
+def test_a_file_that_is_gone_ends_the_flush_with_its_own_error() -> None:
+    async def scene(stub: Stub, outbox: Outbox, client: AsyncClient, world: World) -> None:
+        outbox.add("t", "a")
+
+        def lose(request: Any) -> Fault:
+            Path("outbox.db").rename("elsewhere.db")
+            return Fault.NONE
+
+        stub.otherwise = lose
+        with pytest.raises(StoreUnavailable, match="deleted or replaced"):
+            await outbox.flush(client)
+
+    play(scene)
 
 
 def test_entries_are_sent_in_their_order_with_their_own_keys() -> None:

@@ -19,7 +19,7 @@ from headgate.core.outbox import EntryState
 from headgate.planner import virtual
 from headgate.planner.virtual import World
 
-EXAMPLES = int(os.environ.get("HEADGATE_MACHINE_EXAMPLES", "12"))
+EXAMPLES = int(os.environ.get("HEADGATE_MACHINE_EXAMPLES", "8"))
 MEMORY = Path("/dev/shm")  # No power is cut here: the disk need not be waited for.
 YEARS = 10_000.0
 RETENTION = timedelta(hours=72)

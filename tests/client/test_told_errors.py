@@ -18,6 +18,8 @@ from headgate.core.errors import (
     Refused,
     RequestRejected,
     StreamCut,
+    UnknownBatch,
+    UnknownFile,
     UnknownJob,
     UnknownTask,
     UpstreamBroken,
@@ -38,6 +40,11 @@ AS = {
     UpstreamBroken: "UpstreamUnavailable",
 }
 """Those that share a code with another, and are told apart by nobody."""
+PATHS: dict[type[HeadgateError], str] = {
+    UnknownJob: "/v1/jobs/x",
+    UnknownBatch: "/v1/batches/x/cancel",
+    UnknownFile: "/v1/files/x",
+}
 KINDS = [
     error
     for name in headgate.__all__
@@ -49,7 +56,7 @@ KINDS = [
 
 
 def made(kind: type[HeadgateError]) -> HeadgateError:
-    if issubclass(kind, KeyMismatch | UnknownJob | DuplicateRequest):
+    if issubclass(kind, KeyMismatch | UnknownJob | UnknownBatch | UnknownFile | DuplicateRequest):
         return kind("x")
     if issubclass(kind, CallFailed):
         return kind("words", failure=Failure(kind=FailureKind.TRANSIENT))
@@ -65,7 +72,8 @@ def test_an_error_comes_back_as_what_it_was(kind: type[HeadgateError]) -> None:
     error = made(kind)
     failed = read_error(error)
     headers = {name.decode(): value.decode() for name, value in failed.headers()}
-    setback = read_setback(Answer(failed.status, headers, failed.body), "host", now=NOW)
+    path = PATHS.get(kind, "/v1/chat/completions")
+    setback = read_setback(Answer(path, failed.status, headers, failed.body), "host", now=NOW)
     told = setback.error
     assert type(told).__name__ == AS.get(kind, kind.__name__)
     assert (told.code, str(told)) == (error.code, failed.message)

@@ -191,7 +191,9 @@ def test_after_a_crash_past_sending_the_operators_policy_decides(
             assert not (await ask(heir)).replayed
             assert calls(heir) == 1
         else:
-            with pytest.raises(StateConflict, match="refuse"):  # Waiting does not help: it is no `KeyInProgress`.
+            with pytest.raises(
+                StateConflict, match="refuse"
+            ):  # Waiting does not help: it is no `KeyInProgress`.
                 await ask(heir)
             assert calls(heir) == 0
         call.cancel()

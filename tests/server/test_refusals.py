@@ -223,7 +223,9 @@ def test_a_deadline_is_504_wherever_the_call_is(play: Play, header: str, path: s
             assert answer.headers["x-headgate-attempts"] == "0"
             # All of its time went into waiting, and next to nothing into us.
             assert int(answer.headers["x-headgate-queue-ms"]) > 0
-            assert float(answer.headers["x-headgate-overhead-ms"]) < int(answer.headers["x-headgate-queue-ms"])
+            assert float(answer.headers["x-headgate-overhead-ms"]) < int(
+                answer.headers["x-headgate-queue-ms"]
+            )
             assert stub.calls == 3
             holder.reset()
 

@@ -21,6 +21,8 @@ _LONGEST_TEXT: Final = 200
 class Answer(NamedTuple):
     """A whole answer."""
 
+    path: str
+    """What was asked for."""
     status: int
     headers: Mapping[str, str]
     body: bytes
@@ -62,10 +64,13 @@ _MISTAKES: Final[Mapping[str, type[InvalidRequest]]] = {
     "idempotency_key_mismatch": errors.KeyMismatch,
     "payload_too_large": errors.PayloadTooLarge,
 }
-_MISSING: Final[Mapping[str | None, type[InvalidRequest]]] = {
-    "model": errors.UnknownModel,
-    "id": errors.UnknownJob,
+_MISSING: Final[Mapping[str, type[InvalidRequest]]] = {
+    "jobs": errors.UnknownJob,
+    "dead-letters": errors.UnknownJob,
+    "batches": errors.UnknownBatch,
+    "files": errors.UnknownFile,
 }
+"""By the route that was asked: `/v1/jobs/…`."""
 _PLAIN: Final[Mapping[str, type[HeadgateError]]] = {
     "unauthorized": errors.Unauthorized,
     "not_allowed": errors.NotAllowed,
@@ -116,21 +121,22 @@ def read_error(answer: Answer, host: str, *, wait_s: float | None = None) -> Hea
     if code in _PLAIN:
         return _PLAIN[code](told.message)
     if code in _MISTAKES or 400 <= answer.status < 500:
-        return _mistake(told)
+        return _mistake(told, answer.path)
     return HeadgateError(told.message)
 
 
 def error_in_stream(data: bytes, host: str) -> HeadgateError:
     """The last event of a stream that broke."""
-    return read_error(Answer(500, {}, data), host)
+    return read_error(Answer("", 500, {}, data), host)
 
 
-def _mistake(told: _Told) -> InvalidRequest:
+def _mistake(told: _Told, path: str) -> InvalidRequest:
     """In the gateway's own words: some of these classes would write theirs."""
-    if told.code == "not_found":
-        kind = _MISSING.get(told.param, NotFound)
-    else:
-        kind = _MISTAKES.get(told.code or "", InvalidRequest)
+    kind = _MISTAKES.get(told.code or "", InvalidRequest)
+    if told.code == "not_found" and told.param == "model":
+        kind = errors.UnknownModel
+    elif told.code == "not_found":
+        kind = _MISSING.get(path.removeprefix("/v1/").partition("/")[0], NotFound)
     mistake = kind.__new__(kind)
     InvalidRequest.__init__(mistake, told.message, param=told.param)
     return mistake

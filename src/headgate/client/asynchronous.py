@@ -1,5 +1,6 @@
 """`AsyncClient`: a gateway over HTTP, as its own library shows it: chats, jobs, dead letters, batches."""
 
+import math
 import os
 import random
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
@@ -29,6 +30,8 @@ LONGEST_WAIT_S: Final = 30.0
 """How long one look may wait for a job's end."""
 _PATIENCE_S: Final = 10.0
 """What a look takes longer than it waits."""
+_BREATH_S: Final = 1.0
+"""From one look to the next, at least."""
 JSON = dict[str, Any]
 
 
@@ -163,17 +166,19 @@ class AsyncClient(Asking):
     async def wait(self, job_id: str, timeout: float | None = None) -> Job:  # noqa: ASYNC109 - as `JobHandle.wait`
         """The job once it has ended, however it did. `DeadlineExceeded` when that takes longer; the job goes on."""
         clock = self.line.clock
-        ends_at = None if timeout is None else clock.now() + timeout
+        ends_at = math.inf if timeout is None else clock.now() + timeout
         while True:
-            left_s = LONGEST_WAIT_S if ends_at is None else ends_at - clock.now()
-            look_s = max(0.0, min(LONGEST_WAIT_S, left_s))
+            began_at = clock.now()
+            look_s = max(0.0, min(LONGEST_WAIT_S, ends_at - began_at))
             path = with_query(f"/v1/jobs/{in_path(job_id)}", {"wait": f"{look_s:g}"})
             answer = await self.line.ask(Call(method="GET", path=path), timeout_s=look_s + _PATIENCE_S)
             job = answer.read(Job)
             if job.state.final:
                 return job
-            if left_s <= look_s:
+            if clock.now() >= ends_at:
                 raise DeadlineExceeded(f"job {job_id} has not ended within {timeout:g} s; it goes on")
+            # A gateway that is going away lets nobody wait.
+            await clock.sleep(max(0.0, min(_BREATH_S, ends_at - began_at) - (clock.now() - began_at)))
 
     async def cancel(self, job_id: str) -> Job:
         return (await self._post(f"/v1/jobs/{in_path(job_id)}/cancel")).read(Job)

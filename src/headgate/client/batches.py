@@ -1,5 +1,6 @@
 """Batches from afar: a file of requests in, a file of answers out, by lines on both sides."""
 
+import math
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from pathlib import Path
@@ -15,7 +16,8 @@ from headgate.transport import TransportError
 Batch = dict[str, Any]
 Lines = str | os.PathLike[str] | Iterable[Mapping[str, Any]]
 _ENDED: Final = frozenset({"completed", "failed", "expired", "cancelled"})
-LOOK_EVERY_S: Final = 2.0
+FIRST_LOOK_S: Final = 0.25
+LONGEST_LOOK_S: Final = 5.0
 
 
 class Batches(Asking):
@@ -75,14 +77,16 @@ class Batches(Asking):
     ) -> Batch:
         """The batch once it has ended, however it did. `DeadlineExceeded` when that takes longer."""
         clock = self.line.clock
-        ends_at = None if timeout is None else clock.now() + timeout
+        ends_at = math.inf if timeout is None else clock.now() + timeout
+        look_s = FIRST_LOOK_S
         while (batch := await self.get(batch_id))["status"] not in _ENDED:
             if on_progress is not None:
                 on_progress(batch)
-            left_s = LOOK_EVERY_S if ends_at is None else ends_at - clock.now()
+            left_s = ends_at - clock.now()
             if left_s <= 0:
                 raise DeadlineExceeded(f"batch {batch_id} has not ended within {timeout:g} s; it goes on")
-            await clock.sleep(min(LOOK_EVERY_S, left_s))
+            await clock.sleep(min(look_s, left_s))
+            look_s = min(look_s * 2, LONGEST_LOOK_S)
         return batch
 
     async def output(self, batch_id: str, *, errors: bool = False) -> AsyncGenerator[dict[str, Any], None]:

@@ -3,7 +3,6 @@
 Knows HTTP, deadlines and keys; knows nothing of chats, jobs or batches.
 """
 
-import itertools
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
@@ -67,8 +66,10 @@ class Line:
 
         async def attempt(left_s: float) -> Answer:
             with self.clock.outside(), await self._send(call, left_s) as response:
-                answer = Answer(response.status, response.headers, await response.read())
-            return self._checked(answer)
+                answer = Answer(call.path, response.status, response.headers, await response.read())
+            if not _succeeded(answer.status):
+                raise read_setback(answer, self.url, now=self.clock.utc())
+            return answer
 
         return await self._persist(attempt, timeout_s, retry)
 
@@ -77,11 +78,11 @@ class Line:
 
         async def attempt(left_s: float) -> Response:
             response = await self._send(call, left_s)
-            if response.status == 200:
+            if _succeeded(response.status):
                 return response
             with response:
-                self._checked(Answer(response.status, response.headers, await response.read()))
-            raise GatewayUnreachable(f"{self.url} answered {response.status} where 200 is due", sent=True)
+                answer = Answer(call.path, response.status, response.headers, await response.read())
+            raise read_setback(answer, self.url, now=self.clock.utc())
 
         return await self._persist(attempt, timeout_s, None)
 
@@ -94,7 +95,9 @@ class Line:
         """One deadline over all tries and waits."""
         policy = retry or self.retry
         ends_at = self.clock.now() + (self.timeout_s if timeout_s is None else timeout_s)
-        for number in itertools.count(1):
+        number = 0
+        while True:
+            number += 1
             setback = await self._try(attempt, ends_at - self.clock.now())
             if not isinstance(setback, Setback):
                 return setback
@@ -107,7 +110,6 @@ class Line:
             if not isinstance(decision, Wait):
                 raise setback.error from setback.__cause__
             await self.clock.sleep(decision.seconds)
-        raise AssertionError
 
     async def _try(self, attempt: Callable[[float], Awaitable[T]], left_s: float) -> T | Setback:
         if left_s <= 0:
@@ -137,11 +139,6 @@ class Line:
         except (UrlRefused, HeaderRefused) as error:
             raise SettingsError(f"the gateway at {self.url[:100]!r} cannot be asked: {error}") from error
 
-    def _checked(self, answer: Answer) -> Answer:
-        if 200 <= answer.status < 300:
-            return answer
-        raise read_setback(answer, self.url, now=self.clock.utc())
-
     def setback_of(self, error: TransportError) -> Setback:
         """Trouble on the wire. It is never known whether a request that went out was carried out: that is what keys are for."""
         if isinstance(error, TotalTimedOut):
@@ -154,3 +151,7 @@ class Line:
         return Setback(
             GatewayUnreachable(f"{error}. Is headgate running at {self.url}?", sent=sent), error.failure
         )
+
+
+def _succeeded(status: int) -> bool:
+    return 200 <= status < 300

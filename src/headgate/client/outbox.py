@@ -192,6 +192,8 @@ class _Flush:
         self._horizon_s = horizon_s
         self._sent = self._failed = 0
         self._trouble: HeadgateError | None = None
+        self._fatal: HeadgateError | None = None
+        """What ends the flush with an error: a wrong access key, a disk that is full."""
 
     async def run(self, *, prune_before: float) -> Flushed:
         await asyncio.to_thread(self._file.prune, before=prune_before)
@@ -199,13 +201,16 @@ class _Flush:
 
         async def empty(stream: str) -> None:
             async with places:
-                await self._empty(stream)
+                try:
+                    await self._empty(stream)
+                except HeadgateError as error:
+                    self._fatal = error
 
         async with asyncio.TaskGroup() as group:
             for stream in await asyncio.to_thread(self._file.streams):
                 group.create_task(empty(stream))
-        if isinstance(self._trouble, _OPERATORS):
-            raise self._trouble
+        if self._fatal is not None:
+            raise self._fatal
         return Flushed(
             sent=self._sent,
             failed=self._failed,
@@ -216,12 +221,12 @@ class _Flush:
 
     async def _empty(self, stream: str) -> None:
         """Send a stream's entries in their order, until it is empty or the gateway has had enough."""
-        while self._trouble is None:
+        while self._trouble is None and self._fatal is None:
             entry = await asyncio.to_thread(self._file.next, stream)
             if entry is None:
                 return
             standing = await self._carry(entry)
-            if standing.state is EntryState.WAITING and self._trouble is None:
+            if standing.state is EntryState.WAITING and standing.failures:
                 # A failure that counts: the next try is worth more a little later.
                 await self._clock.sleep(_AGAIN.backoff_s(standing.failures, self._chance()))
 
@@ -247,7 +252,9 @@ class _Flush:
             return Taken(answer.read(_Stored).id)
         except HeadgateError as error:
             outcome = outcome_of(error)
-            if isinstance(outcome, NotNow):
+            if isinstance(error, _OPERATORS):
+                self._fatal = error
+            elif isinstance(outcome, NotNow):
                 self._trouble = error
             return outcome
 

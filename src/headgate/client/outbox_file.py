@@ -10,7 +10,7 @@ from typing import Any, Final
 import apsw
 import msgspec
 
-from headgate.core.errors import SettingsError
+from headgate.core.errors import KeyMismatch, SettingsError
 from headgate.core.outbox import EntryState, Standing
 from headgate.machine.sqlite.opening import open_shared
 from headgate.machine.sqlite.place import Place
@@ -44,10 +44,11 @@ pragma user_version = {SCHEMA};
 """
 _ADD: Final = """
 insert into entries (stream, path, body, key, state, created_at, changed_at)
-values (:stream, :path, :body, :key, 'waiting', :now, :now) returning *
+values (:stream, :path, :body, :key, 'waiting', :now, :now) on conflict (key) do nothing
 """
 _STREAMS: Final = "select stream from entries where state = 'waiting' group by stream order by min(id)"
 _NEXT: Final = "select * from entries where state = 'waiting' and stream = ? order by id limit 1"
+_KEYED: Final = "select * from entries where key = ?"
 _FIND: Final = "select * from entries where id = ?"
 _LIST: Final = """
 select * from entries
@@ -101,8 +102,12 @@ class OutboxFile:
             self._database.close()
 
     def add(self, *, stream: str, path: str, body: bytes, key: str, now: float) -> Entry:
+        """The same again under the same key is the same entry."""
         fields = {"stream": stream, "path": path, "body": body, "key": key, "now": now}
-        (entry,) = self._entries(_ADD, fields)
+        self._rows(_ADD, fields)
+        (entry,) = self._entries(_KEYED, (key,))
+        if (entry.stream, entry.path, bytes(entry.body)) != (stream, path, body):
+            raise KeyMismatch(key)
         return entry
 
     def streams(self) -> list[str]:
