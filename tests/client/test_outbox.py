@@ -11,6 +11,7 @@ from client.stub import Fault, Stub, listening, stubbed
 from conftest import Figure
 
 from headgate.client import AsyncClient, Client, Outbox
+from headgate.client.outbox_file import OutboxFile
 from headgate.core.errors import (
     InvalidRequest,
     KeyMismatch,
@@ -19,7 +20,7 @@ from headgate.core.errors import (
     StoreUnavailable,
     Unauthorized,
 )
-from headgate.core.outbox import EntryState
+from headgate.core.outbox import EntryState, Standing
 from headgate.planner import virtual
 from headgate.planner.virtual import World
 
@@ -289,3 +290,14 @@ def test_a_script_can_flush_too() -> None:
         flushed = client.flush(outbox)
         assert flushed.trouble is not None
         assert flushed.waiting == 1
+
+
+def test_a_write_that_comes_late_changes_nothing() -> None:
+    """The thread of a flush that was cancelled may still be at it when the next one has begun."""
+    file = OutboxFile("outbox.db")
+    entry = file.add(stream="s", path="/v1/jobs", body=b"{}", key="k", now=0.0)
+    begun = file.write(entry, Standing(doubt_since=1.0), now=1.0)
+    assert begun is not None
+    assert file.write(entry, Standing(), now=2.0) is None
+    assert file.find(entry.id) == begun
+    file.close()

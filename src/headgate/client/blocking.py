@@ -8,7 +8,8 @@ from headgate.client.asynchronous import AsyncClient
 from headgate.client.batches import Batches
 from headgate.client.bookmarks import Bookmarks
 from headgate.client.dead_letters import DeadLetters
-from headgate.client.outbox import Flushed, Outbox
+from headgate.client.flush import Flushed
+from headgate.client.outbox import Outbox
 from headgate.machine.portal import Closable, Portal
 
 P = ParamSpec("P")

@@ -32,6 +32,7 @@ create table entries (
   key text not null unique,
   created_at real not null,
   changed_at real not null,
+  version integer not null default 0,    -- of the columns below; each change raises it
   state text not null check (state in ('waiting', 'sent', 'failed')),
   failures integer not null default 0,
   doubt_since real,
@@ -56,8 +57,8 @@ where (:state is null or state = :state) and (:stream is null or stream = :strea
 """
 _WRITE: Final = """
 update entries set state = :state, failures = :failures, doubt_since = :doubt_since, reason = :reason,
-  server_id = :server_id, changed_at = :now
-where id = :id and state = :expected returning *
+  server_id = :server_id, changed_at = :now, version = version + 1
+where id = :id and version = :version returning *
 """
 _DISCARD: Final = "delete from entries where id = ? and state <> 'sent' returning *"
 _PRUNE: Final = "delete from entries where state = 'sent' and changed_at < ?"
@@ -74,6 +75,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     created_at: float
     changed_at: float
+    version: int
     standing: Standing
 
     @property
@@ -124,9 +126,9 @@ class OutboxFile:
         return self._entries(_LIST, {"state": state and str(state), "stream": stream})
 
     def write(self, entry: Entry, standing: Standing, *, now: float) -> Entry | None:
-        """None when somebody has changed the entry's state or removed it since it was read."""
+        """None when somebody has changed or removed the entry since it was read."""
         fields = {**msgspec.structs.asdict(standing), "state": str(standing.state)}
-        asked = {**fields, "id": entry.id, "expected": str(entry.state), "now": now}
+        asked = {**fields, "id": entry.id, "version": entry.version, "now": now}
         return next(iter(self._entries(_WRITE, asked)), None)
 
     def discard(self, entry_id: int) -> Entry | None:
@@ -186,7 +188,7 @@ class OutboxFile:
 
 
 def _entry(*row: Any) -> Entry:
-    entry_id, stream, path, body, key, created_at, changed_at, state, *rest = row
+    entry_id, stream, path, body, key, created_at, changed_at, version, state, *rest = row
     failures, doubt_since, reason, server_id = rest
     return Entry(
         id=entry_id,
@@ -196,6 +198,7 @@ def _entry(*row: Any) -> Entry:
         key=key,
         created_at=created_at,
         changed_at=changed_at,
+        version=version,
         standing=Standing(
             state=EntryState(state),
             failures=failures,
