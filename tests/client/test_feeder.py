@@ -159,6 +159,23 @@ def test_every_end_is_counted_by_its_kind() -> None:
     play(scene)
 
 
+def test_items_with_the_same_key_are_one_job_and_each_hears_of_its_end() -> None:
+    async def scene(stub: Stub, client: AsyncClient, world: World) -> None:
+        ended: list[str] = []
+
+        def look(progress: Progress) -> None:
+            for job in stub.jobs:
+                stub.end(job)
+
+        progress = await client.feed(
+            ["a", "a"], task="t", run="r", on_progress=look, on_end=lambda item, _: ended.append(item)
+        )
+        assert (len(stub.jobs), ended) == (1, ["a", "a"])
+        assert (progress.taken, progress.completed, progress.unfinished) == (2, 2, 0)
+
+    play(scene)
+
+
 def test_nothing_in_flight_makes_no_sense() -> None:
     async def scene(stub: Stub, client: AsyncClient, world: World) -> None:
         with pytest.raises(InvalidRequest, match="in_flight"):

@@ -57,6 +57,15 @@ def test_two_actions_have_two_keys() -> None:
     play(scene)
 
 
+def test_a_key_that_no_header_can_carry_is_refused_before_anything_is_sent() -> None:
+    async def scene(stub: Stub, client: AsyncClient, world: World) -> None:
+        for key in ("", "é", "a\nb", "x" * 300):
+            assert isinstance(await raised(client.submit("t", idempotency_key=key)), InvalidRequest)
+        assert stub.seen == []
+
+    play(scene)
+
+
 def test_a_chat_has_a_key_too() -> None:
     """Its connection may be cut after the provider was paid."""
 

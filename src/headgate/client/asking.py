@@ -9,7 +9,8 @@ import msgspec
 
 from headgate.client.answers import Answer
 from headgate.client.line import Call, Line
-from headgate.core.retry import RetryPolicy
+from headgate.core.errors import InvalidRequest
+from headgate.core.idempotency import check_key
 
 T = TypeVar("T")
 
@@ -32,28 +33,20 @@ class Asking:
     async def _get(self, path: str, query: Mapping[str, Any] | None = None) -> Answer:
         return await self.line.ask(Call(method="GET", path=with_query(path, query or {})))
 
-    async def _post(
-        self,
-        path: str,
-        body: Any = None,
-        *,
-        key: str | None = None,
-        timeout_s: float | None = None,
-        retry: RetryPolicy | None = None,
-    ) -> Answer:
-        call = self._posting(path, body, key=key)
-        return await self.line.ask(call, timeout_s=timeout_s, retry=retry)
+    async def _post(self, path: str, body: Any = None, *, key: str | None = None) -> Answer:
+        return await self.line.ask(self._posting(path, body, key=key))
 
     def _posting(
         self, path: str, body: Any, *, key: str | None, headers: tuple[tuple[bytes, bytes], ...] = ()
     ) -> Call:
         """A request that may be sent several times and counts once."""
         content = b"" if body is None else msgspec.json.encode(body)
-        return Call(method="POST", path=path, body=content, key=key or self._new_id(), headers=headers)
+        made = self._new_id() if key is None else header_key(key)
+        return Call(method="POST", path=path, body=content, key=made, headers=headers)
 
     async def _pages(self, path: str, query: Mapping[str, Any], kind: type[T]) -> AsyncGenerator[T, None]:
         """Every entry of a list, page by page."""
-        after = query.get("after")
+        after: str | None = None
         while True:
             page = (await self._get(path, {**query, "after": after})).read(Page)
             for entry in page.data:
@@ -61,6 +54,13 @@ class Asking:
             after = page.last_id
             if not page.has_more or after is None:
                 return
+
+
+def header_key(key: str) -> str:
+    """A key that somebody brought, as it can stand in a header."""
+    if not check_key(key).isascii():
+        raise InvalidRequest("an idempotency key must be ASCII to be sent", param="idempotency_key")
+    return key
 
 
 def with_query(path: str, query: Mapping[str, Any]) -> str:

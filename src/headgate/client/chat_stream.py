@@ -8,10 +8,12 @@ import msgspec
 
 from headgate.client.answers import error_in_stream
 from headgate.client.line import Line
-from headgate.core.errors import DeadlineExceeded, StreamCut
+from headgate.core.errors import DeadlineExceeded, ProviderFailure, StreamCut
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.sse import DONE, Event, Events
-from headgate.transport import Response, TransportError
+from headgate.core.wire_bodies import UNREADABLE
+from headgate.transport import Response
+from headgate.transport.errors import TotalTimedOut
 
 Chunk = dict[str, Any]
 _CUT: Final = Failure(kind=FailureKind.TRANSIENT, message="the stream ended without [DONE]")
@@ -52,17 +54,18 @@ class ChatStream:
                         done = done or event.data == DONE
                         if not done:
                             yield self._chunk(event)
-            except TransportError as error:
-                raise self._cut(error) from error
+            except TotalTimedOut as error:
+                raise DeadlineExceeded(f"{self._line.url} did not end the stream in time") from error
+            except ProviderFailure as error:
+                raise StreamCut(str(error), failure=error.failure) from error
         if not done:
             raise StreamCut(f"{self._line.url} ended the stream before it was whole", failure=_CUT)
 
     def _chunk(self, event: Event) -> Chunk:
-        chunk: Chunk = msgspec.json.decode(event.data)
+        try:
+            chunk: Chunk = msgspec.json.decode(event.data)
+        except UNREADABLE as error:
+            raise StreamCut(f"{self._line.url} sent an event that is no JSON", failure=_CUT) from error
         if event.name == b"error" or "error" in chunk:
             raise error_in_stream(event.data, self._line.url)
         return chunk
-
-    def _cut(self, error: TransportError) -> StreamCut | DeadlineExceeded:
-        told = self._line.setback_of(error).error
-        return told if isinstance(told, DeadlineExceeded) else StreamCut(str(told), failure=error.failure)

@@ -73,7 +73,8 @@ class Feeder(Generic[Item]):
         self._in_flight = in_flight
         self._pace = Pace(every_s)
         self._progress = Progress()
-        self._unfinished: dict[str, Item] = {}
+        self._unfinished: dict[str, list[Item]] = {}
+        """By job: items with the same key share one."""
         self._held: list[Item] = []
         """The item that was refused last: the first of the next pass."""
         self._over = False
@@ -93,7 +94,8 @@ class Feeder(Generic[Item]):
         while True:
             wait_s = await self._pass(source)
             over = self._over and not self._unfinished
-            self._count(unfinished=len(self._unfinished), next_pass_s=0.0 if over else wait_s)
+            unfinished = sum(map(len, self._unfinished.values()))
+            self._count(unfinished=unfinished, next_pass_s=0.0 if over else wait_s)
             if on_progress is not None:
                 on_progress(self._progress)
             if over:
@@ -123,7 +125,8 @@ class Feeder(Generic[Item]):
         found = await asyncio.gather(*map(look, self._unfinished), return_exceptions=True)
         for job in found:
             if isinstance(job, Job) and job.state.final:
-                self._end(self._unfinished.pop(job.id), job)
+                for item in self._unfinished.pop(job.id):
+                    self._end(item, job)
         troubles = [job for job in found if isinstance(job, BaseException)]
         if troubles:
             raise troubles[0]
@@ -159,7 +162,7 @@ class Feeder(Generic[Item]):
         if job.state.final:
             self._end(item, job)
         else:
-            self._unfinished[job.id] = item
+            self._unfinished.setdefault(job.id, []).append(item)
 
     def _end(self, item: Item, job: Job) -> None:
         name = _COUNTED[job.state]

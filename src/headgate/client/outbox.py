@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import msgspec
 
-from headgate.client.asking import given
+from headgate.client.asking import given, header_key
 from headgate.client.asynchronous import AsyncClient
 from headgate.client.bookmarks import PATH as BOOKMARKS
 from headgate.client.bookmarks import bookmark_body
@@ -20,7 +20,6 @@ from headgate.client.outbox_file import Entry, OutboxFile
 from headgate.core import outbox as rules
 from headgate.core.errors import InvalidRequest, StateConflict
 from headgate.core.feeding import Pace
-from headgate.core.idempotency import check_key
 from headgate.core.messages import check_text
 from headgate.core.outbox import EntryState
 from headgate.core.ports.clock import Chance, Clock
@@ -132,7 +131,7 @@ class Outbox:
 
     def _add(self, path: str, body: dict[str, Any], stream: str, key: str | None) -> Entry:
         check_text("stream", stream)
-        made = self._new_id() if key is None else check_key(key)
+        made = self._new_id() if key is None else header_key(key)
         return self._file.add(
             stream=stream, path=path, body=msgspec.json.encode(body), key=made, now=self._now()
         )
