@@ -56,8 +56,9 @@ bench: $(VENV)/.dev ## Measured costs and figures, each beside its floor
 soak: $(VENV)/.dev ## Random storms, gate machines and store machines, much longer than in the tests, each from its seed
 	@$(BIN)/python bench/soak.py
 	@HEADGATE_MACHINE_EXAMPLES=2000 $(BIN)/pytest -q --timeout 3600 tests/contracts/test_store_machine.py
+	@HEADGATE_MACHINE_EXAMPLES=500 $(BIN)/pytest -q --timeout 3600 tests/client/test_outbox_machine.py
 
-crash: $(VENV)/.dev ## Kill producers, workers and databases, over 1,000 times; nothing accepted may be lost, doubled or stuck
+crash: $(VENV)/.dev ## Kill producers, workers, clients and databases, over 1,000 times each; nothing accepted may be lost, doubled or stuck
 	@HEADGATE_CRASH_ROUNDS=1000 HEADGATE_POWER_CUTS=500 $(BIN)/pytest -q tests/crash tests/stores/test_sqlite_power.py
 
 lock: ## Pin all dependencies anew, with hashes (needs uv)

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable
 from headgate.core.gate_rules import GateRules
 from headgate.core.messages import Lane
 from headgate.core.ticket import Ticket
-from headgate.dispatch.clock import SystemClock
 from headgate.dispatch.gate import Gate
+from headgate.machine.clock import SystemClock
 
 ROUNDS = 7
 HOLDS = 20_000

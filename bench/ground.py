@@ -18,9 +18,9 @@ import uvloop
 
 import headgate
 from headgate.core.ports.store import Store
-from headgate.dispatch.clock import SystemClock
-from headgate.dispatch.ids import random_id
 from headgate.gateway import Gateway
+from headgate.machine.clock import SystemClock
+from headgate.machine.ids import random_id
 from headgate.runner.context import Context
 from headgate.stores.postgres import PostgresStore
 from headgate.stores.sqlite import SqliteStore

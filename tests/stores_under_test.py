@@ -20,7 +20,7 @@ import asyncpg  # type: ignore[import-untyped]  # it has no types of its own
 import pytest
 
 from headgate.core.ports.store import Store
-from headgate.dispatch.clock import SystemClock
+from headgate.machine.clock import SystemClock
 from headgate.stores.sqlite import SqliteStore
 
 KINDS = ("sqlite", "postgres")

@@ -17,9 +17,9 @@ import headgate
 from headgate.core.access import AccessTerms
 from headgate.core.idempotency import KeyClaim, Unknown
 from headgate.core.job import NewJob
-from headgate.dispatch.clock import SystemClock
-from headgate.dispatch.ids import random_id
 from headgate.gateway import Gateway
+from headgate.machine.clock import SystemClock
+from headgate.machine.ids import random_id
 from headgate.runner.access_keys import AccessKeys
 from headgate.runner.upkeep import Upkeep
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 from crash import ledger
 from crash.gauntlet import gauntlet
 from crash.ledger import Ledger
+from crash.posting import gateway, poster
 from crash.tasks import Worker
 
 import headgate
@@ -129,4 +130,6 @@ ROLES: Final[Mapping[str, Callable[..., Coroutine[Any, Any, None]]]] = {
     "crowd": crowd,
     "holder": holder,
     "gauntlet": gauntlet,
+    "gateway": gateway,
+    "poster": poster,
 }

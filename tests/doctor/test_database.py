@@ -4,10 +4,10 @@ import asyncio
 from pathlib import Path
 
 from headgate import wiring
-from headgate.dispatch.clock import SystemClock
-from headgate.dispatch.ids import random_id
 from headgate.doctor.finding import State
 from headgate.doctor.store import Opened, open_store
+from headgate.machine.clock import SystemClock
+from headgate.machine.ids import random_id
 from headgate.wiring.stores import build_store, schema_number
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headgate.core.ports.clock import Clock
-from headgate.dispatch.clock import SystemClock
+from headgate.machine.clock import SystemClock
 from headgate.planner import virtual
 from headgate.planner.virtual import VirtualClock, VirtualLoop, World
 

@@ -11,7 +11,7 @@ import pytest
 from stores_under_test import new_id, nodes_of
 
 import headgate
-from headgate.dispatch.clock import SystemClock
+from headgate.machine.clock import SystemClock
 from headgate.runner.node import Node, pids_at_work
 from headgate.stores.sqlite import SqliteStore
 

@@ -10,8 +10,8 @@ from typing import Any
 from headgate.core.access import AccessTerms, issue
 from headgate.core.key_text import RANDOM_BYTES
 from headgate.core.ports.store import Store
-from headgate.dispatch.clock import SystemClock
-from headgate.dispatch.ids import random_id
+from headgate.machine.clock import SystemClock
+from headgate.machine.ids import random_id
 from headgate.server.access import KeyedAccess
 from headgate.stores.sqlite import SqliteStore
 

@@ -14,8 +14,8 @@ from server.stage import House, opened
 from headgate.core.access import AccessTerms
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.store import Store
-from headgate.dispatch.clock import SystemClock
-from headgate.dispatch.ids import random_id
+from headgate.machine.clock import SystemClock
+from headgate.machine.ids import random_id
 from headgate.runner.access_keys import AccessKeys
 from headgate.server.access import KeyedAccess
 from headgate.stores.postgres import PostgresStore

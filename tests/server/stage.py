@@ -8,9 +8,9 @@ from typing import Any
 
 from headgate import wiring
 from headgate.core.events import Event
-from headgate.dispatch.clock import SystemClock
-from headgate.dispatch.ids import random_id
 from headgate.gateway import Gateway
+from headgate.machine.clock import SystemClock
+from headgate.machine.ids import random_id
 from headgate.runner.tasks import Task
 from headgate.server.access import Access, OpenAccess
 from headgate.server.http import HttpLimits

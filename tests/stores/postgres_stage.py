@@ -15,7 +15,7 @@ import asyncpg  # type: ignore[import-untyped]
 from headgate.core.job import Claim, NewJob, Settlement
 from headgate.core.job_rules import Completed, JobRules, Outcome, settle
 from headgate.core.ports.jobs import JobFilter
-from headgate.dispatch.clock import SystemClock
+from headgate.machine.clock import SystemClock
 from headgate.stores import failpoints
 from headgate.stores.postgres import PostgresStore
 

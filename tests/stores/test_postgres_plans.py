@@ -13,7 +13,7 @@ from stores.postgres_stage import NOW, after, new_id, opened
 from headgate.core.job import JobState
 from headgate.core.ports.claims import Want
 from headgate.core.ports.jobs import JobFilter
-from headgate.dispatch.clock import SystemClock
+from headgate.machine.clock import SystemClock
 from headgate.stores.postgres import PostgresStore
 from headgate.stores.postgres.base import SQL
 from headgate.stores.postgres.columns import back_row, columns, final_row

@@ -7,7 +7,7 @@ from stores.postgres_stage import a_job, all_ids, new_id, opened, run_sql
 
 from headgate.core.errors import SettingsError, StoreUnavailable
 from headgate.core.ports.store import StoreHealth
-from headgate.dispatch.clock import SystemClock
+from headgate.machine.clock import SystemClock
 from headgate.stores.postgres import PostgresStore
 from headgate.stores.postgres.url import read_url
 

@@ -15,7 +15,7 @@ from contracts.job_stage import NOW, a_job
 from stores_under_test import new_id
 
 from headgate.core.ports.store import StoreHealth
-from headgate.dispatch.clock import SystemClock
+from headgate.machine.clock import SystemClock
 from headgate.stores.sqlite import SqliteStore
 from headgate.stores.sqlite.doorbell import SUFFIX
 
@@ -25,7 +25,7 @@ _CHILD = """
 import asyncio, sys, time
 from pathlib import Path
 from stores_under_test import new_id
-from headgate.dispatch.clock import SystemClock
+from headgate.machine.clock import SystemClock
 from headgate.stores.sqlite import SqliteStore
 
 async def main():

@@ -18,7 +18,7 @@ from headgate.core.errors import HeadgateError, SettingsError, StoreUnavailable
 from headgate.core.job import JobState
 from headgate.core.ports.jobs import JobFilter
 from headgate.core.ports.store import StoreHealth
-from headgate.dispatch.clock import SystemClock
+from headgate.machine.clock import SystemClock
 from headgate.stores.sqlite import SqliteStore
 
 PROCESSES = 4
@@ -29,7 +29,7 @@ import asyncio, os, sys, time
 from pathlib import Path
 from contracts.job_stage import NOW, a_job
 from stores_under_test import new_id
-from headgate.dispatch.clock import SystemClock
+from headgate.machine.clock import SystemClock
 from headgate.stores.sqlite import SqliteStore
 
 async def main(path, name):

@@ -14,7 +14,7 @@ from stores_under_test import new_id
 from headgate.core.errors import StoreUnavailable
 from headgate.core.job import Accepted, JobState
 from headgate.core.ports.store import StoreHealth
-from headgate.dispatch.clock import SystemClock
+from headgate.machine.clock import SystemClock
 from headgate.stores.sqlite import SqliteStore
 
 

@@ -21,7 +21,7 @@ from stores_under_test import new_id
 
 from headgate.core.job import JobState, Settled
 from headgate.core.job_rules import Completed
-from headgate.dispatch.clock import SystemClock
+from headgate.machine.clock import SystemClock
 from headgate.stores.sqlite import SqliteStore
 
 CUTS = int(os.environ.get("HEADGATE_POWER_CUTS", "50"))

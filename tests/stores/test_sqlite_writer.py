@@ -18,7 +18,7 @@ from headgate.core.job import Accepted, JobState, Settled
 from headgate.core.job_rules import Completed
 from headgate.core.ports.jobs import JobFilter
 from headgate.core.ports.store import StoreHealth
-from headgate.dispatch.clock import SystemClock
+from headgate.machine.clock import SystemClock
 from headgate.stores.sqlite import SqliteStore
 
 CROWD = 1000

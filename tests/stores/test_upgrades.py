@@ -8,7 +8,7 @@ import apsw
 from stores.postgres_stage import new_id, run_sql
 
 from headgate.core.ports.store import Store
-from headgate.dispatch.clock import SystemClock
+from headgate.machine.clock import SystemClock
 from headgate.stores import sql
 from headgate.stores.postgres import PostgresStore
 from headgate.stores.sqlite import SqliteStore

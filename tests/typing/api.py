@@ -1,9 +1,10 @@
 """Checked by mypy, never run: the types users rely on."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import assert_type
 
 import headgate
+from headgate.client import AsyncClient, Client
 
 
 async def calls(gateway: headgate.Gateway) -> None:
@@ -32,6 +33,21 @@ def scripts() -> None:
     with headgate.open_blocking("headgate.yaml") as gateway:
         assert_type(gateway.complete(model="m", messages=[]), headgate.Reply)
         assert_type(gateway.embed(model="m", input=["Hi"]), headgate.EmbeddingReply)
+
+
+async def from_afar(client: AsyncClient) -> None:
+    assert_type(await client.submit("t", {"a": 1}, priority=3), headgate.Job)
+    async for job in client.jobs(state="pending"):
+        assert_type(job, headgate.Job)
+
+
+def scripts_from_afar() -> None:
+    """The facade keeps the types of what it stands for."""
+    with Client() as client:
+        assert_type(client.submit("t", {"a": 1}), headgate.Job)
+        assert_type(client.wait("id", timeout=3), headgate.Job)
+        assert_type(client.jobs(), Iterator[headgate.Job])
+        assert_type(client.dead_letters.list(task="t"), Iterator[headgate.DeadLetter])
 
 
 def policies(error: Exception) -> None:

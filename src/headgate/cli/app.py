@@ -14,6 +14,7 @@ from headgate.cli import (
     jobs,
     keys,
     models,
+    outbox,
     requests,
     serve,
     webhooks,
@@ -37,6 +38,7 @@ app.add_typer(keys.app, name="keys")
 app.add_typer(webhooks.app, name="webhooks")
 app.add_typer(models.app, name="models")
 app.add_typer(requests.app, name="requests")
+app.add_typer(outbox.app, name="outbox")
 app.add_typer(config.app, name="config")
 app.command("doctor")(doctor.command)
 app.command("demo")(demo.command)

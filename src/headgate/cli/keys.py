@@ -15,9 +15,9 @@ from headgate.cli.tables import Column, Row, lay_out
 from headgate.cli.words import one_line, since, when
 from headgate.core.access import AccessKey, AccessState, AccessTerms, Role
 from headgate.core.messages import Lane
-from headgate.dispatch.clock import SystemClock
-from headgate.dispatch.ids import random_id
 from headgate.gateway import Gateway
+from headgate.machine.clock import SystemClock
+from headgate.machine.ids import random_id
 from headgate.runner.access_keys import AccessKeys
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ cancellation from elsewhere stays one.
 import asyncio
 import math
 
-from headgate.dispatch.clock import TIMER_SLACK_S
+from headgate.machine.clock import TIMER_SLACK_S
 
 
 class Deadline:

@@ -11,10 +11,10 @@ from headgate.core.failures import Failure, FailureKind
 from headgate.core.foreign import classify
 from headgate.core.messages import Chunk, Request, Usage, estimate_usage
 from headgate.dispatch.call import AnyRequest, Call
-from headgate.dispatch.clock import TIMER_SLACK_S
 from headgate.dispatch.dispatcher import Served, deadline_passed
 from headgate.dispatch.requests import Requests
 from headgate.dispatch.work import Opened, OpenStream, Work, close_stream, next_chunk
+from headgate.machine.clock import TIMER_SLACK_S
 
 Piece = TypeVar("Piece")
 

@@ -21,9 +21,9 @@ from headgate.core.retry import RetryPolicy
 from headgate.core.ticket import Ticket
 from headgate.core.timeouts import Timeouts
 from headgate.dispatch.call import Call
-from headgate.dispatch.clock import TIMER_SLACK_S
 from headgate.dispatch.gate import Gate
 from headgate.dispatch.work import Work
+from headgate.machine.clock import TIMER_SLACK_S
 
 logger = logging.getLogger("headgate")
 T = TypeVar("T")

@@ -10,14 +10,14 @@ from typing import Final
 import headgate
 from headgate.core.ports.provider import Provider
 from headgate.core.problems import InvalidSettings
-from headgate.dispatch.clock import SystemClock
-from headgate.dispatch.ids import random_id
 from headgate.doctor.finding import Finding, fail, ok, warn
 from headgate.doctor.folder import judge_folder, look_at_folder
 from headgate.doctor.machine import UNLIMITED, judge_clock, judge_files, judge_proxies, newest_change
 from headgate.doctor.ports import taken, who_listens
 from headgate.doctor.store import judge_keys, open_store
 from headgate.doctor.upstreams import Asked, ask_upstream, only_simulated, upstreams_of
+from headgate.machine.clock import SystemClock
+from headgate.machine.ids import random_id
 from headgate.runner.node import pids_at_work
 from headgate.settings import Settings
 from headgate.transport import Endpoint, Limits, Transport, TransportError

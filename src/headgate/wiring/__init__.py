@@ -17,15 +17,15 @@ from headgate.core.budget import CAPACITY, RetryBudget
 from headgate.core.health import Health
 from headgate.core.ports.clock import Chance, Clock
 from headgate.core.ports.store import Store
-from headgate.dispatch.clock import SystemClock
 from headgate.dispatch.dispatcher import Dispatcher
 from headgate.dispatch.gate import Gate
-from headgate.dispatch.ids import random_id
 from headgate.dispatch.jobcalls import JobCalls
 from headgate.dispatch.requests import Requests
 from headgate.dispatch.routes import Route, Routes
 from headgate.dispatch.upstream import Upstream
 from headgate.gateway import Gateway
+from headgate.machine.clock import SystemClock
+from headgate.machine.ids import random_id
 from headgate.observe.eventlog import EventLog
 from headgate.observe.fanout import EventFanout
 from headgate.observe.prices import Prices

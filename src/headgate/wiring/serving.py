@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import headgate
 from headgate.core.access import check_listening
-from headgate.dispatch.clock import SystemClock
-from headgate.dispatch.ids import random_id
 from headgate.gateway import Gateway
+from headgate.machine.clock import SystemClock
+from headgate.machine.ids import random_id
 from headgate.observe.metrics import Metrics
 from headgate.observe.prices import Prices
 from headgate.server.access import KeyedAccess

@@ -7,7 +7,7 @@ from typing import Any, Final, Self
 from contracts.provider_stage import QUESTION, RETRY_AFTER_S, SAID, TIMEOUTS, WORDS, Part, Stub, Troupe
 
 from headgate.core.ports.provider import Provider
-from headgate.dispatch.clock import SystemClock
+from headgate.machine.clock import SystemClock
 from headgate.providers.simulated import SimulatedOptions, SimulatedProvider
 from headgate.transport import Transport
 

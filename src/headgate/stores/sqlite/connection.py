@@ -1,22 +1,16 @@
 """Opening the file the one right way, and bringing its schema up to date."""
 
 import os
-import time
 from pathlib import Path
 from typing import Final
 
 import apsw
 
-from headgate.core.errors import SettingsError
+from headgate.machine.sqlite.opening import open_shared
 from headgate.stores import failpoints, sql
 
-BUSY_MS: Final = 2000
-"""How long to wait for another process that is writing, before telling the caller."""
-PAUSE_S: Final = 0.01
 CACHE_KIB: Final = 64 * 1024
 CHECKPOINT_PAGES: Final = 4000
-SAFE_SQLITE: Final = (3, 51, 3)
-"""Versions before this one can corrupt a WAL that several processes reset at once."""
 
 
 class NotOurs(Exception):
@@ -25,21 +19,12 @@ class NotOurs(Exception):
 
 def connect(path: Path, *, vfs: str | None = None) -> apsw.Connection:
     """A connection whose commits are on the disk when they return."""
-    version = tuple(int(part) for part in apsw.sqlite_lib_version().split("."))
-    if version < SAFE_SQLITE:
-        raise SettingsError(
-            f"SQLite {apsw.sqlite_lib_version()} can corrupt a database used by several processes;"
-            " install the apsw wheel, which brings a current one"
-        )
     try:
-        connection = apsw.Connection(os.fspath(path), vfs=vfs)
-        connection.set_busy_timeout(BUSY_MS)
-        _write_ahead(connection)
+        connection = open_shared(path, vfs=vfs)
     except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.IOError):
         if not _lies_still(path):
             raise
         connection = _to_look_only(path, vfs)
-    connection.pragma("synchronous", "full")
     connection.pragma("cache_size", -CACHE_KIB)
     connection.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
     # What a statement keeps aside while it runs is small: in files, making room for it would cost more than the work.
@@ -59,20 +44,6 @@ def _to_look_only(path: Path, vfs: str | None) -> apsw.Connection:
     """On a disk without room, or where nothing may be written."""
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
     return apsw.Connection(f"{path.absolute().as_uri()}?immutable=1", flags=flags, vfs=vfs)
-
-
-def _write_ahead(connection: apsw.Connection) -> None:
-    """Whoever makes the file switches it over and needs it alone for that; SQLite does not wait here by itself."""
-    until = time.monotonic() + BUSY_MS / 1000
-    while True:
-        try:
-            connection.pragma("journal_mode", "wal")
-        except apsw.BusyError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(PAUSE_S)
-        else:
-            return
 
 
 def migrate(connection: apsw.Connection) -> None:

@@ -11,7 +11,7 @@ import apsw
 
 from headgate.core.errors import StoreUnavailable
 from headgate.core.ports.clock import Clock
-from headgate.stores.sqlite.place import Place
+from headgate.machine.sqlite.place import Place
 
 T = TypeVar("T")
 THREADS: Final = 2

@@ -9,6 +9,7 @@ import apsw
 from headgate.core.errors import HeadgateError, SettingsError, StoreUnavailable
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.store import StoreHealth
+from headgate.machine.sqlite.place import Place
 from headgate.stores.listeners import Listeners
 from headgate.stores.sqlite.access import AccessVerbs
 from headgate.stores.sqlite.base import SQL, value
@@ -18,7 +19,6 @@ from headgate.stores.sqlite.connection import NotOurs, connect, migrate
 from headgate.stores.sqlite.doorbell import Doorbell
 from headgate.stores.sqlite.jobs import JobVerbs
 from headgate.stores.sqlite.keys import KeyVerbs
-from headgate.stores.sqlite.place import Place
 from headgate.stores.sqlite.reader import Reader
 from headgate.stores.sqlite.records import RecordVerbs
 from headgate.stores.sqlite.upkeep import UpkeepVerbs

@@ -17,9 +17,9 @@ import apsw
 
 from headgate.core.errors import StoreUnavailable
 from headgate.core.ports.clock import Clock
+from headgate.machine.sqlite.place import Place
+from headgate.machine.sqlite.troubles import OF_THE_STORE
 from headgate.stores import failpoints
-from headgate.stores.sqlite.place import Place
-from headgate.stores.sqlite.troubles import OF_THE_STORE
 
 logger = logging.getLogger("headgate")
 T = TypeVar("T")

@@ -4,11 +4,11 @@ import re
 import subprocess
 import sys
 
-from headgate.dispatch.ids import random_id
+from headgate.machine.ids import random_id
 
 FORK = """
 import os
-from headgate.dispatch.ids import random_id
+from headgate.machine.ids import random_id
 random_id()
 reader, writer = os.pipe()
 child = os.fork()

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from headgate.core.errors import StoreUnavailable
-from headgate.stores.sqlite.troubles import translated
+from headgate.machine.sqlite.troubles import translated
 
 
 class Place:

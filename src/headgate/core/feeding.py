@@ -1,0 +1,28 @@
+"""How often a feeder may knock: calmly while all goes well, ever more rarely while it is refused."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+EVERY_S: Final = 10.0
+SERIES_S: Final = (30.0, 60.0, 120.0, 240.0, 300.0)
+"""The least wait after the first refusal in a row, the second, …; the last holds for all further ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Where a feeder stands in the series. The first success leads back to the beginning."""
+
+    every_s: float = EVERY_S
+    refusals: int = 0
+
+    def succeeded(self) -> "Pace":
+        return replace(self, refusals=0) if self.refusals else self
+
+    def refused(self) -> "Pace":
+        return replace(self, refusals=self.refusals + 1)
+
+    def wait_s(self, retry_after_s: float = 0.0) -> float:
+        """Until the next pass. What the gateway asks for is a floor."""
+        if not self.refusals:
+            return self.every_s
+        return max(SERIES_S[min(self.refusals, len(SERIES_S)) - 1], retry_after_s)

@@ -1,0 +1,184 @@
+"""A feeder never floods, never doubles and never gives up: bounded, resumable, calm."""
+
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+from client.stub import Fault, Stub, stubbed
+
+from headgate.client import AsyncClient, Progress
+from headgate.core.errors import InvalidRequest, Unauthorized
+from headgate.core.job import Job, JobState
+from headgate.planner import virtual
+from headgate.planner.virtual import World
+
+Scene = Callable[[Stub, AsyncClient, World], Coroutine[Any, Any, None]]
+
+
+def play(scene: Scene, *faults: Fault) -> None:
+    async def main(world: World) -> None:
+        async with stubbed(*faults) as stub, AsyncClient(stub.url, clock=world.clock) as client:
+            await scene(stub, client, world)
+
+    virtual.run(main)
+
+
+def unfinished(stub: Stub) -> int:
+    return sum(job["state"] == "pending" for job in stub.jobs)
+
+
+def test_never_more_than_in_flight_are_unfinished() -> None:
+    """The source is not read ahead either: it may be endless."""
+    read: list[int] = []
+
+    def items() -> Iterator[int]:
+        for number in range(25):
+            read.append(number)
+            yield number
+
+    async def scene(stub: Stub, client: AsyncClient, world: World) -> None:
+        most = 0
+
+        def look(progress: Progress) -> None:
+            nonlocal most
+            most = max(most, unfinished(stub))
+            assert len(read) <= progress.taken
+            pending = [job for job in stub.jobs if job["state"] == "pending"]
+            for job in pending[: len(pending) // 2 + 1]:
+                stub.end(job)
+
+        progress = await client.feed(items(), task="t", run="r", in_flight=6, on_progress=look)
+        assert most == 6
+        assert (progress.taken, progress.completed, progress.unfinished) == (25, 25, 0)
+        assert stub.inputs == list(range(25))
+
+    play(scene)
+
+
+def test_a_second_run_submits_nothing_twice_and_hears_of_what_is_done() -> None:
+    """Killed half-way, started again under the same name."""
+
+    async def scene(stub: Stub, client: AsyncClient, world: World) -> None:
+        stub.ends_at_once = True
+        ended: list[tuple[str, str]] = []
+
+        def hear(item: str, job: Job) -> None:
+            ended.append((item, job.id))
+
+        await client.feed(["a", "b"], task="t", run="monday")
+        progress = await client.feed(["a", "b", "c"], task="t", run="monday", on_end=hear)
+        assert stub.inputs == ["a", "b", "c"]
+        assert (progress.resumed, progress.completed) == (2, 3)
+        assert ended == [("a", "job-0"), ("b", "job-1"), ("c", "job-2")]
+        await client.feed(["a"], task="t", run="tuesday")
+        assert stub.inputs == ["a", "b", "c", "a"]
+
+    play(scene)
+
+
+def test_refusals_follow_the_series_and_nothing_is_failed() -> None:
+    """429 at 0 s, 30 s, 90 s, 210 s; then the first success, and ten seconds again."""
+
+    async def scene(stub: Stub, client: AsyncClient, world: World) -> None:
+        knocks: list[float] = []
+        passes: list[float] = []
+
+        def knock(request: Any) -> Fault:
+            knocks.append(world.clock.now())
+            return Fault.FULL if len(knocks) <= 4 else Fault.NONE
+
+        def look(progress: Progress) -> None:
+            passes.append(progress.next_pass_s)
+            if not progress.next_pass_s or progress.taken == 3:
+                for job in stub.jobs:
+                    stub.end(job)
+
+        stub.otherwise = knock
+        progress = await client.feed(["a", "b", "c"], task="t", run="r", on_progress=look)
+        assert knocks[:4] == [0, 30, 90, 210]
+        assert passes == [30, 60, 120, 240, 10, 0]
+        assert (progress.refusals, progress.completed, progress.rejected) == (4, 3, 0)
+        assert stub.inputs == ["a", "b", "c"]
+
+    play(scene)
+
+
+def test_a_longer_retry_after_beats_the_series() -> None:
+    async def scene(stub: Stub, client: AsyncClient, world: World) -> None:
+        stub.ends_at_once, stub.after_s = True, 45.0
+        await client.feed(["a"], task="t", run="r")
+        assert world.clock.now() == 45.0
+
+    play(scene, Fault.FULL)
+
+
+@pytest.mark.parametrize("fault", [Fault.CUT_BEFORE, Fault.CUT_AFTER, Fault.AWAY, Fault.PROXY])
+def test_a_gateway_that_is_away_for_a_while_loses_and_doubles_nothing(fault: Fault) -> None:
+    async def scene(stub: Stub, client: AsyncClient, world: World) -> None:
+        stub.ends_at_once = True
+        progress = await client.feed(["a", "b"], task="t", run="r")
+        assert stub.inputs == ["a", "b"]
+        assert (progress.taken, progress.refusals) == (2, 2)
+
+    play(scene, fault, fault)
+
+
+def test_an_item_that_is_wrong_is_told_and_left_behind() -> None:
+    async def scene(stub: Stub, client: AsyncClient, world: World) -> None:
+        stub.ends_at_once = True
+        rejected: list[str] = []
+        progress = await client.feed(
+            ["bad", "good"], task="t", run="r", on_rejected=lambda item, _: rejected.append(item)
+        )
+        assert rejected == ["bad"]
+        assert (progress.rejected, progress.completed) == (1, 1)
+
+    play(scene, Fault.WRONG)
+
+
+def test_a_wrong_key_ends_the_feed_loudly() -> None:
+    async def scene(stub: Stub, client: AsyncClient, world: World) -> None:
+        with pytest.raises(Unauthorized):
+            await client.feed(["a", "b"], task="t", run="r")
+        assert len(stub.seen) == 1
+
+    play(scene, Fault.STRANGER)
+
+
+def test_every_end_is_counted_by_its_kind() -> None:
+    async def scene(stub: Stub, client: AsyncClient, world: World) -> None:
+        ends = [JobState.COMPLETED, JobState.SKIPPED, JobState.DEAD_LETTER, JobState.CANCELLED]
+
+        def look(progress: Progress) -> None:
+            for job, state in zip(stub.jobs, ends, strict=True):
+                stub.end(job, state)
+
+        progress = await client.feed(range(4), task="t", run="r", on_progress=look)
+        assert (progress.completed, progress.skipped, progress.dead, progress.cancelled) == (1, 1, 1, 1)
+
+    play(scene)
+
+
+def test_items_with_the_same_key_are_one_job_and_each_hears_of_its_end() -> None:
+    async def scene(stub: Stub, client: AsyncClient, world: World) -> None:
+        ended: list[str] = []
+
+        def look(progress: Progress) -> None:
+            for job in stub.jobs:
+                stub.end(job)
+
+        progress = await client.feed(
+            ["a", "a"], task="t", run="r", on_progress=look, on_end=lambda item, _: ended.append(item)
+        )
+        assert (len(stub.jobs), ended) == (1, ["a", "a"])
+        assert (progress.taken, progress.completed, progress.unfinished) == (2, 2, 0)
+
+    play(scene)
+
+
+def test_nothing_in_flight_makes_no_sense() -> None:
+    async def scene(stub: Stub, client: AsyncClient, world: World) -> None:
+        with pytest.raises(InvalidRequest, match="in_flight"):
+            await client.feed(["a"], task="t", run="r", in_flight=0)
+
+    play(scene)
