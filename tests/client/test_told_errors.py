@@ -15,12 +15,14 @@ from headgate.core.errors import (
     InvalidRequest,
     JobFailed,
     KeyMismatch,
+    ModelPaused,
     Refused,
     RequestRejected,
     StreamCut,
     UnknownBatch,
     UnknownFile,
     UnknownJob,
+    UnknownRequest,
     UnknownTask,
     UpstreamBroken,
 )
@@ -34,6 +36,7 @@ AS = {
     BacklogFull: "QueueFull",
     DeadlineUnreachable: "QueueFull",
     DuplicateRequest: "InvalidRequest",
+    ModelPaused: "UpstreamUnavailable",
     UnknownTask: "InvalidRequest",
     RequestRejected: "InvalidRequest",
     StreamCut: "UpstreamUnavailable",
@@ -44,6 +47,7 @@ PATHS: dict[type[HeadgateError], str] = {
     UnknownJob: "/v1/jobs/x",
     UnknownBatch: "/v1/batches/x/cancel",
     UnknownFile: "/v1/files/x",
+    UnknownRequest: "/v1/requests/x",
 }
 KINDS = [
     error
@@ -56,7 +60,9 @@ KINDS = [
 
 
 def made(kind: type[HeadgateError]) -> HeadgateError:
-    if issubclass(kind, KeyMismatch | UnknownJob | UnknownBatch | UnknownFile | DuplicateRequest):
+    if issubclass(
+        kind, KeyMismatch | UnknownJob | UnknownBatch | UnknownFile | UnknownRequest | DuplicateRequest
+    ):
         return kind("x")
     if issubclass(kind, CallFailed):
         return kind("words", failure=Failure(kind=FailureKind.TRANSIENT))
@@ -77,7 +83,7 @@ def test_an_error_comes_back_as_what_it_was(kind: type[HeadgateError]) -> None:
     told = setback.error
     assert type(told).__name__ == AS.get(kind, kind.__name__)
     assert (told.code, str(told)) == (error.code, failed.message)
-    assert isinstance(told, Refused) == isinstance(error, Refused)
+    assert isinstance(told, Refused) == isinstance(error, Refused) or kind is ModelPaused
     assert not isinstance(told, Refused) or told.retry_after_s == 9.0
     assert not isinstance(error, InvalidRequest) or getattr(told, "param", None) == error.param
     assert setback.failure.retryable == ("x-should-retry" not in headers)

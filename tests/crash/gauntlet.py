@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
 from crash.ledger import Ledger
 from crash.tasks import Worker
 
@@ -21,13 +22,14 @@ from headgate.gateway import Gateway
 from headgate.machine.clock import SystemClock
 from headgate.machine.ids import random_id
 from headgate.runner.access_keys import AccessKeys
+from headgate.runner.submission import Submission
 from headgate.runner.upkeep import Upkeep
 
 VERBS: Final = (
     *("migrate", "join", "accept", "put_records", "delete_record"),
     *("reserve", "mark_sent", "finish_key", "free_key"),
     *("add_access_key", "revoke_access_key"),
-    *("expire", "replay", "discard", "cancel", "prune", "purge_keys"),
+    *("expire", "replay", "discard", "cancel", "cancel_batch", "prune", "purge_keys"),
     *("claim", "promote", "save_step", "save_progress", "settle"),
     *("bury_nodes", "cool", "revive", "renew", "leave"),
 )
@@ -113,7 +115,7 @@ class Run:
         raise AssertionError("the upstream that is down has answered")
 
     async def bury_and_raise(self) -> None:
-        """Expire two jobs; one is replayed, the other discarded. A third is cancelled before it runs."""
+        """Expire two jobs; one is replayed, the other discarded. Others are cancelled before they run, alone and as a batch."""
         late = await self._submit("late", expires_after_s=0.005)
         unloved = await self._submit("unloved", expires_after_s=0.005)
         await asyncio.sleep(0.01)
@@ -126,6 +128,14 @@ class Run:
         unwanted = await self._submit("unwanted")
         await unwanted.cancel()
         self._done.add(what="cancelled", ids=[unwanted.id])
+        line = msgspec.convert(self._order("a line"), Submission)
+        batch_id = f"batch {self._name}"
+        lines = await self._gateway.jobs.submit_inside(
+            [line] * LIST_SIZE, tenant="local", batch_id=batch_id, inside=False
+        )
+        store = self._gateway._durable.store
+        await store.cancel_batch(batch_id, tenant="local", now=time.time(), limit=LIST_SIZE)
+        self._done.add(what="cancelled", ids=[handle.id for handle in lines])
 
     async def forget_what_is_old(self) -> None:
         """A job and a key of long ago are pruned and purged."""

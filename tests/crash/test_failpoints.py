@@ -36,6 +36,7 @@ ENDS = {
     "late": {"completed", "expired"},
     "unloved": {"completed", "expired", "discarded"},
     "unwanted": {"completed", "cancelled"},
+    "a line": {"completed", "cancelled"},
     "endless": {"completed", "cancelled"},
     "failing": {"exhausted"},
 }

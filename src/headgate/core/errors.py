@@ -112,8 +112,8 @@ class UnknownRequest(InvalidRequest):
 
     code = "not_found"
 
-    def __init__(self, request_id: str, kept: int) -> None:
-        message = f"no request {request_id[:100]!r} is remembered; each process keeps its last {kept:,} calls"
+    def __init__(self, request_id: str) -> None:
+        message = f"no request {request_id[:100]!r} is remembered; each process keeps its last calls only"
         super().__init__(message, param="id")
 
 

@@ -105,7 +105,7 @@ class RecentRequests:
         for kept in self._of(tenant):
             if kept[1].request_id == request_id:
                 return _story(kept)
-        raise UnknownRequest(request_id, self._kept.maxlen or 0)
+        raise UnknownRequest(request_id)
 
     def list(
         self,
