@@ -14,13 +14,13 @@ from typing import Final
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from headgate.cli.backend import Backend
 from headgate.cli.screen import note, show, show_json, stderr, stdout
 from headgate.cli.tables import Column, Row, lay_out
 from headgate.cli.waiting import ENDED, FAILED, TIMED_OUT
 from headgate.cli.words import age, one_line
 from headgate.core.batch import Batch, BatchState
-from headgate.core.errors import StoreUnavailable
-from headgate.gateway import Gateway
+from headgate.core.errors import Refused
 
 LOOK_EVERY_S: Final = 0.5
 _STYLES: Final = {
@@ -54,39 +54,38 @@ def show_page(batches: Sequence[Batch], *, more: bool, as_json: bool) -> None:
         note(Text(f"There are more: add --after {last_id}", "dim"))
 
 
-def show_batch(batch: Batch, folder: Path) -> None:
-    """One in full. `folder` is where the bytes of its files lie on this machine."""
+def show_batch(batch: Batch, folder: Path | None) -> None:
+    """One in full. `folder` is where the bytes of its files lie, if that is on this machine."""
     counts = batch.request_counts
     show(
         f"{batch.id}  {batch.status}",
         f"lines      {counts.total:,}: {counts.completed:,} completed, {counts.failed:,} failed",
         f"endpoint   {batch.endpoint}, within {batch.completion_window}",
-        f"input      {folder / batch.input_file_id}",
+        f"input      {_file(folder, batch.input_file_id)}",
     )
     if batch.output_file_id is not None:
-        show(f"output     {folder / batch.output_file_id}")
+        show(f"output     {_file(folder, batch.output_file_id)}")
     if batch.error_file_id is not None:
-        show(f"errors     {folder / batch.error_file_id}")
+        show(f"errors     {_file(folder, batch.error_file_id)}")
     for name, value in (batch.metadata or {}).items():
         show(f"metadata   {one_line(name)}: {one_line(value)}")
     for words in _error_words(batch):
         show(f"wrong      {words}")
 
 
-async def wait_for(gateway: Gateway, batch_id: str, *, patience_s: float, tenant: str) -> Batch | None:
+async def wait_for(backend: Backend, batch_id: str, *, patience_s: float) -> Batch | None:
     """The batch once it has ended; None when that took too long."""
-    timeout = None if math.isinf(patience_s) else patience_s
-    async with _bar(gateway, batch_id, tenant):
+    async with _bar(backend, batch_id):
         try:
-            return await gateway.batches.wait(batch_id, timeout=timeout, tenant=tenant)
-        except TimeoutError:
-            return None
+            return await backend.wait_for_batch(batch_id, None if math.isinf(patience_s) else patience_s)
         except asyncio.CancelledError:
             note(f"The batch goes on: headgate batches wait {batch_id}")
             raise
 
 
-def conclude(batch: Batch | None, batch_id: str, folder: Path, *, patience_s: float, as_json: bool) -> int:
+def conclude(
+    batch: Batch | None, batch_id: str, folder: Path | None, *, patience_s: float, as_json: bool
+) -> int:
     """Show what came of it; answers with the exit code."""
     if batch is None:
         again = f"headgate batches wait {batch_id}"
@@ -100,7 +99,7 @@ def conclude(batch: Batch | None, batch_id: str, folder: Path, *, patience_s: fl
 
 
 @contextlib.asynccontextmanager
-async def _bar(gateway: Gateway, batch_id: str, tenant: str) -> AsyncIterator[None]:
+async def _bar(backend: Backend, batch_id: str) -> AsyncIterator[None]:
     """On a terminal, how far the lines are while somebody waits for them."""
     screen = stderr()
     if not screen.is_terminal:
@@ -113,7 +112,7 @@ async def _bar(gateway: Gateway, batch_id: str, tenant: str) -> AsyncIterator[No
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=screen, transient=True) as progress:
-        moving = asyncio.create_task(_move(gateway, batch_id, tenant, progress))
+        moving = asyncio.create_task(_move(backend, batch_id, progress))
         try:
             yield
         finally:
@@ -122,15 +121,19 @@ async def _bar(gateway: Gateway, batch_id: str, tenant: str) -> AsyncIterator[No
                 await moving
 
 
-async def _move(gateway: Gateway, batch_id: str, tenant: str, progress: Progress) -> None:
+async def _move(backend: Backend, batch_id: str, progress: Progress) -> None:
     line = progress.add_task("", total=None)
     while True:
-        with contextlib.suppress(StoreUnavailable):
-            batch = await gateway.batches.get(batch_id, tenant=tenant)
+        with contextlib.suppress(Refused):
+            batch = await backend.batch(batch_id)
             counts = batch.request_counts
             done = counts.completed + counts.failed
             progress.update(line, description=batch.status, total=counts.total or None, completed=done)
         await asyncio.sleep(LOOK_EVERY_S)
+
+
+def _file(folder: Path | None, file_id: str) -> str:
+    return file_id if folder is None else str(folder / file_id)
 
 
 def _row(batch: Batch) -> Row:

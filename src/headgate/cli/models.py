@@ -8,14 +8,14 @@ import msgspec
 import typer
 from rich.text import Text
 
-from headgate.cli.asking import NobodyThere, UrlOption, ask, gateway_url
 from headgate.cli.options import ConfigOption, JsonOption
+from headgate.cli.remote import UrlOption, gateway_url, look_there, named_url
 from headgate.cli.running import run, settings_to_look, user_name
 from headgate.cli.screen import note, show, show_json, stdout
 from headgate.cli.tables import Column, Row, lay_out
 from headgate.cli.words import one_line, when
+from headgate.client import GatewayUnreachable
 from headgate.core.health import Condition
-from headgate.core.operator_pause import OperatorPause
 from headgate.dispatch.models import ModelStatus
 from headgate.dispatch.status import UpstreamStatus
 
@@ -57,8 +57,8 @@ def list_models(as_json: JsonOption = False, url: UrlOption = None, config: Conf
 @app.command("pause")
 def pause(name: NameArgument, url: UrlOption = None, config: ConfigOption = None) -> None:
     """Pause a model: its calls are refused, its jobs wait, until it is resumed. What is being served ends."""
-    if url is not None:
-        told = msgspec.convert(ask(url.rstrip("/"), "/v1/models/pause", {"model": name}), OperatorPause)
+    if (there := named_url(url, config)) is not None:
+        told = look_there(there, lambda client: client.pause_model(name))
     else:
         told = run(settings_to_look(config), lambda gateway: gateway.models.pause(name, by=user_name()))
     words = when(told.since, datetime.now(UTC))
@@ -68,8 +68,8 @@ def pause(name: NameArgument, url: UrlOption = None, config: ConfigOption = None
 @app.command("resume")
 def resume(name: NameArgument, url: UrlOption = None, config: ConfigOption = None) -> None:
     """Let a paused model go on."""
-    if url is not None:
-        ask(url.rstrip("/"), "/v1/models/resume", {"model": name})
+    if (there := named_url(url, config)) is not None:
+        look_there(there, lambda client: client.resume_model(name))
     elif not run(settings_to_look(config), lambda gateway: gateway.models.resume(name)):
         show(f"{one_line(name)} was not paused")
         return
@@ -79,8 +79,8 @@ def resume(name: NameArgument, url: UrlOption = None, config: ConfigOption = Non
 def _live(url: str) -> Mapping[str, list[UpstreamStatus]] | None:
     """The gates of the gateway that serves there, by model; None where none does."""
     try:
-        status = ask(url, "/queue/status")
-    except NobodyThere:
+        status = look_there(url, lambda client: client.status())
+    except GatewayUnreachable:
         return None
     gates: dict[str, list[UpstreamStatus]] = {}
     for gate in msgspec.convert(status["upstreams"], list[UpstreamStatus]):

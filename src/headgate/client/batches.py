@@ -57,8 +57,8 @@ class Batches(Asking):
     async def get(self, batch_id: str) -> Batch:
         return (await self._get(f"/v1/batches/{in_path(batch_id)}")).read(Batch)
 
-    def list(self, *, limit: int | None = None) -> AsyncGenerator[Batch, None]:
-        return self._pages("/v1/batches", {"limit": limit}, Batch)
+    def list(self, *, limit: int | None = None, after: str | None = None) -> AsyncGenerator[Batch, None]:
+        return self._pages("/v1/batches", {"limit": limit, "after": after}, Batch)
 
     async def cancel(self, batch_id: str) -> Batch:
         return (await self._post(f"/v1/batches/{in_path(batch_id)}/cancel")).read(Batch)
