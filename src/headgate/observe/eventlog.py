@@ -26,6 +26,7 @@ _log = logging.getLogger("headgate")
 _ENCODER: Final = msgspec.json.Encoder()
 _LARGEST_BATCH: Final = 1000
 _GATHER_S: Final = 0.05
+_THOUSANDTHS: Final = tuple(f".{number:03d}Z" for number in range(1000))
 _Stamped: TypeAlias = tuple[datetime, RetryScheduled | Responded]
 _Item: TypeAlias = _Stamped | threading.Event
 """A stamped event, or a flush that waits for its turn."""
@@ -203,7 +204,7 @@ class _Moments:
         if second != self._second:
             self._second = second
             self._text = at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S")
-        return f"{self._text}.{at.microsecond // 1000:03d}Z"
+        return self._text + _THOUSANDTHS[at.microsecond // 1000]
 
 
 def _retry(timestamp: str, event: RetryScheduled) -> RetryLine:
