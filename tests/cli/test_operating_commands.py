@@ -1,14 +1,12 @@
 """`headgate models` and `headgate requests` at a keyboard, against a gateway that really serves."""
 
 import json
-import os
 import re
-import signal
 import urllib.request
 from collections.abc import Iterator
 
 import pytest
-from cli.command_stage import Desk, until
+from cli.command_stage import Desk, serving, until
 
 SETTINGS = {
     "data_dir": "data",
@@ -26,16 +24,9 @@ SETTINGS = {
 
 @pytest.fixture
 def url(desk: Desk) -> Iterator[str]:
-    """A gateway at this desk's folder, in a process of its own."""
     (desk.folder / "headgate.yaml").write_text(json.dumps(SETTINGS))
-    path = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}
-    process = desk.start("serve", "--listen", "127.0.0.1:0", env=path)
-    assert process.stdout is not None
-    found = re.search(r"http://[0-9.:]+", process.stdout.readline())
-    assert found is not None
-    yield found[0]
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=30)
+    with serving(desk) as url:
+        yield url
 
 
 def call(url: str) -> str:
