@@ -48,8 +48,7 @@ class Batches(Asking):
 
     async def upload(self, lines: Lines, *, endpoint: str = "/v1/chat/completions") -> str:
         """A file's id."""
-        content, name = _content(lines, endpoint)
-        form = _form(self._boundary, content, name)
+        form = _form(self._boundary, *_content(lines, endpoint))
         kind = (b"content-type", f"multipart/form-data; boundary={self._boundary}".encode())
         call = Call(method="POST", path="/v1/files", body=form, key=self._new_id(), headers=(kind,))
         return str((await self.line.ask(call)).json["id"])
