@@ -1,12 +1,17 @@
 """The same commands with `--url`: a gateway does it, and nothing is read or made on this machine."""
 
+import json
+import os
+import re
+import signal
+import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from batches.lines import jsonl
-from cli.command_stage import Desk, serving
+from cli.command_stage import Desk, end, serving, until
 
 
 @pytest.fixture
@@ -89,3 +94,34 @@ def test_what_belongs_to_a_database_is_refused_in_words(desk: Desk, url: str) ->
         assert (answer.code, "for the database" in answer.err) == (2, True)
     unknown = desk.run("jobs", "show", "job_0", "--url", url)
     assert (unknown.code, "job_0" in unknown.err) == (2, True)
+
+
+def test_a_missing_key_is_told_with_what_to_do_and_counted(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gateway's page of metrics is where an operator sees that somebody knocks in vain."""
+    key = desk.run("keys", "create", "operator", "--role", "operate").id
+    with serving(desk) as url:
+        refused = desk.run("jobs", "list", "--url", url)
+        assert (refused.code, "put a key into HEADGATE_API_KEY" in refused.err) == (2, True)
+        monkeypatch.setenv("HEADGATE_API_KEY", key)
+        assert desk.run("jobs", "list", "--url", url).code == 0
+        asked = urllib.request.Request(f"{url}/metrics", headers={"x-api-key": key})
+        with urllib.request.urlopen(asked, timeout=10) as page:
+            assert b'headgate_front_refusals_total{reason="unauthorized"} 1.0' in page.read()
+
+
+def test_ctrl_c_stops_the_job_that_acts_on_many(desk: Desk, url: str) -> None:
+    """Whoever stops it means the work, not the looking at it."""
+    jobs = [{"task": "refuse", "input": {"text": "no"}}] * 30
+    asked = urllib.request.Request(f"{url}/v1/jobs", json.dumps(jobs).encode())
+    with urllib.request.urlopen(asked, timeout=10) as answer:
+        last = json.load(answer)["last_id"]
+    desk.run("jobs", "wait", last, "--url", url)
+    words = ("dead", "discard", "--task", "refuse", "--yes", "--per-second", "2", "--url", url)
+    process = desk.start(*words, env={"PYTHONPATH": os.environ.get("PYTHONPATH", "")})
+    orders = ("jobs", "list", "--task", "headgate.discard", "--url", url, "--json")
+    until(lambda: [job["state"] for job in desk.run(*orders).json["data"]] == ["running"])
+    process.send_signal(signal.SIGINT)
+    assert re.match(r"Stopped: \d+ dead letters? discarded of 30", end(process).out)
+    until(lambda: [job["state"] for job in desk.run(*orders).json["data"]] == ["cancelled"])

@@ -11,7 +11,7 @@ import typer
 from headgate.cli.backend import Backend, Verb
 from headgate.cli.filters import Filter
 from headgate.cli.pace import Course, follow
-from headgate.cli.reaching import Place
+from headgate.cli.reaching import Where
 from headgate.cli.screen import note, show, stderr
 from headgate.cli.words import count_of, one_line, printable
 from headgate.core.errors import InvalidRequest, StateConflict
@@ -37,7 +37,7 @@ class Order:
     new_input: Any = None
 
 
-def carry_out(order: Order, place: Place) -> int:
+def carry_out(order: Order, place: Where) -> int:
     """Do it; answers with the exit code."""
     if bool(order.ids) == order.which.given:
         raise InvalidRequest(

@@ -47,7 +47,7 @@ class InDatabase:
         return self.settings.data_dir / "files"
 
 
-Place = AtGateway | InDatabase
+Where = AtGateway | InDatabase
 
 
 def reach(
@@ -55,7 +55,7 @@ def reach(
     tenant: str,
     config: Path | None,
     settings: Callable[[Path | None], Settings] = settings_to_look,
-) -> Place:
+) -> Where:
     """The place that was named. Of a gateway from afar nobody's settings are read here."""
     there = named_url(url, config)
     if there is None:

@@ -45,7 +45,7 @@ class StoreBackend:
         self, *, state: JobState | None, task: str | None, model: str | None, limit: int, after: str | None
     ) -> tuple[Sequence[Job], bool]:
         look = partial(self._gateway.jobs.list, state=state, task=task, model=model, tenant=self._tenant)
-        return await _page(look, limit, after)
+        return await page_of(look, limit, after)
 
     async def wait(self, job_id: str, patience_s: float | None) -> Job | None:
         try:
@@ -60,7 +60,7 @@ class StoreBackend:
 
     async def dead(self, which: Filter, *, limit: int, after: str | None) -> tuple[Sequence[Job], bool]:
         look = partial(self._gateway.dead_letters.list, **which.arguments(), tenant=self._tenant)
-        return await _page(look, limit, after)
+        return await page_of(look, limit, after)
 
     async def all_dead(self, which: Filter) -> AsyncGenerator[Job, None]:
         more, after = True, None
@@ -102,7 +102,7 @@ class StoreBackend:
         return await self._gateway.batches.get(batch_id, tenant=self._tenant)
 
     async def batches(self, *, limit: int, after: str | None) -> tuple[Sequence[Batch], bool]:
-        return await _page(partial(self._gateway.batches.list, tenant=self._tenant), limit, after)
+        return await page_of(partial(self._gateway.batches.list, tenant=self._tenant), limit, after)
 
     async def wait_for_batch(self, batch_id: str, patience_s: float | None) -> Batch | None:
         try:
@@ -118,9 +118,10 @@ class StoreBackend:
         return Made(created.batch.id, was_there=not created.is_new)
 
 
-async def _page(
+async def page_of(
     look: Callable[..., Awaitable[Sequence[Listed]]], limit: int, after: str | None
 ) -> tuple[Sequence[Listed], bool]:
+    """So many at most, and whether there are more."""
     found = await look(limit=limit, after=after)
     more = len(found) == limit and await look(limit=1, after=found[-1].id)
     return found, bool(more)
