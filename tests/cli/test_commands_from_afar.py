@@ -62,13 +62,15 @@ def test_dead_letters_are_found_sent_back_and_let_go(desk: Desk, url: str) -> No
     assert (again.code, "not a dead letter" in again.err) == (2, True)
 
 
-def test_a_batch_is_uploaded_and_its_files_are_named_by_their_ids(desk: Desk, url: str) -> None:
+def test_a_batch_is_uploaded_and_told_with_where_its_output_is(desk: Desk, url: str) -> None:
     Path("in.jsonl").write_bytes(jsonl(range(3), model="simulated/instant"))
     batch_id = desk.run("batches", "create", "in.jsonl", "--url", url).id
     ended = desk.run("batches", "wait", batch_id, "--url", url)
     assert ended.code == 0, ended.err
     assert "3 completed, 0 failed" in ended.out
-    assert "output     file-" in ended.out
+    [output] = re.findall(r"^output +(\S+)$", ended.out, re.MULTILINE)
+    with urllib.request.urlopen(output, timeout=10) as lines:
+        assert len(lines.read().splitlines()) == 3
     assert [batch["id"] for batch in desk.run("batches", "list", "--url", url, "--json").json["data"]] == [
         batch_id
     ]

@@ -6,9 +6,8 @@ Exit codes: 0 completed, 1 failed, expired or cancelled, 3 not over in time.
 import asyncio
 import contextlib
 import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -54,19 +53,19 @@ def show_page(batches: Sequence[Batch], *, more: bool, as_json: bool) -> None:
         note(Text(f"There are more: add --after {last_id}", "dim"))
 
 
-def show_batch(batch: Batch, folder: Path | None) -> None:
-    """One in full. `folder` is where the bytes of its files lie, if that is on this machine."""
+def show_batch(batch: Batch, place_of: Callable[[str], str]) -> None:
+    """One in full. `place_of` says where the bytes of a file are."""
     counts = batch.request_counts
     show(
         f"{batch.id}  {batch.status}",
         f"lines      {counts.total:,}: {counts.completed:,} completed, {counts.failed:,} failed",
         f"endpoint   {batch.endpoint}, within {batch.completion_window}",
-        f"input      {_file(folder, batch.input_file_id)}",
+        f"input      {place_of(batch.input_file_id)}",
     )
     if batch.output_file_id is not None:
-        show(f"output     {_file(folder, batch.output_file_id)}")
+        show(f"output     {place_of(batch.output_file_id)}")
     if batch.error_file_id is not None:
-        show(f"errors     {_file(folder, batch.error_file_id)}")
+        show(f"errors     {place_of(batch.error_file_id)}")
     for name, value in (batch.metadata or {}).items():
         show(f"metadata   {one_line(name)}: {one_line(value)}")
     for words in _error_words(batch):
@@ -84,7 +83,7 @@ async def wait_for(backend: Backend, batch_id: str, *, patience_s: float) -> Bat
 
 
 def conclude(
-    batch: Batch | None, batch_id: str, folder: Path | None, *, patience_s: float, as_json: bool
+    batch: Batch | None, batch_id: str, place_of: Callable[[str], str], *, patience_s: float, as_json: bool
 ) -> int:
     """Show what came of it; answers with the exit code."""
     if batch is None:
@@ -94,7 +93,7 @@ def conclude(
     if as_json:
         show_json(batch)
     else:
-        show_batch(batch, folder)
+        show_batch(batch, place_of)
     return ENDED if batch.status is BatchState.COMPLETED else FAILED
 
 
@@ -130,10 +129,6 @@ async def _move(backend: Backend, batch_id: str, progress: Progress) -> None:
             done = counts.completed + counts.failed
             progress.update(line, description=batch.status, total=counts.total or None, completed=done)
         await asyncio.sleep(LOOK_EVERY_S)
-
-
-def _file(folder: Path | None, file_id: str) -> str:
-    return file_id if folder is None else str(folder / file_id)
 
 
 def _row(batch: Batch) -> Row:

@@ -96,7 +96,7 @@ def show_one(
     if as_json:
         show_json(batch)
     else:
-        batch_screen.show_batch(batch, place.files)
+        batch_screen.show_batch(batch, place.file)
 
 
 @app.command("wait")
@@ -116,7 +116,7 @@ def wait(
     place = reach(url, tenant, config)
     batch = place.run(lambda backend: batch_screen.wait_for(backend, batch_id, patience_s=patience_s))
     raise typer.Exit(
-        batch_screen.conclude(batch, batch_id, place.files, patience_s=patience_s, as_json=as_json)
+        batch_screen.conclude(batch, batch_id, place.file, patience_s=patience_s, as_json=as_json)
     )
 
 

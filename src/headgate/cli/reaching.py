@@ -26,9 +26,9 @@ class AtGateway:
     def run(self, action: Callable[[Backend], Awaitable[T]]) -> T:
         return run_there(self.url, lambda client: action(RemoteBackend(client)))
 
-    @property
-    def files(self) -> Path | None:
-        return None
+    def file(self, file_id: str) -> str:
+        """Where a file's bytes are."""
+        return f"{self.url}/v1/files/{file_id}/content"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,8 @@ class InDatabase:
     def run(self, action: Callable[[Backend], Awaitable[T]]) -> T:
         return run(self.settings, lambda gateway: action(StoreBackend(gateway, self.tenant)))
 
-    @property
-    def files(self) -> Path | None:
-        """Where the bytes of files lie on this machine."""
-        return self.settings.data_dir / "files"
+    def file(self, file_id: str) -> str:
+        return str(self.settings.data_dir / "files" / file_id)
 
 
 Where = AtGateway | InDatabase
@@ -65,4 +63,4 @@ def reach(
             f"--tenant is for the database; at {there} the tenant is that of the key in HEADGATE_API_KEY",
             param="tenant",
         )
-    return AtGateway(there)
+    return AtGateway(there.rstrip("/"))
