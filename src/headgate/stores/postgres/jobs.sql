@@ -96,7 +96,7 @@ for update
 -- Dead letters as a new generation. One whose work another live job does already stays where it is.
 with moved as (
     insert into headgate.jobs ({kept}, state, attempts, crashes, deferrals, revivals, run_at, due, expires_at, history)
-    select id, tenant, task, model, lane, priority, max_attempts, generation + 1, lease, hold, revivable, timeout_s,
+    select id, tenant, task, coalesce($6::text, model), lane, priority, max_attempts, generation + 1, lease, hold, revivable, timeout_s,
            created_at, null, dedup_key, batch_id, webhook, null, metadata, coalesce($5::bytea, input), 'ready', 0, 0, 0, 0,
            $3::float8,
            $3 + priority * 60.0 - case when lane = 'interactive' then 600.0 else 0.0 end, $4::float8,
