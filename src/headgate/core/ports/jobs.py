@@ -46,6 +46,10 @@ class Jobs(Protocol):
         """Newest first, by id; `after` is the last id of the page before. Without input, result and history."""
         ...
 
+    async def count_matching(self, which: JobFilter) -> int:
+        """How many `select` would find, page after page."""
+        ...
+
     async def states(self, job_ids: Sequence[str]) -> dict[str, JobState]:
         """The states of those that exist; one cheap look for everybody who waits."""
         ...

@@ -58,20 +58,30 @@ class JobVerbs(Verbs):
         rows = await self._database.read(statement, *arguments) if statement else []
         return [self._times.job(row) for row in rows]
 
+    async def count_matching(self, which: JobFilter) -> int:
+        arguments: list[Any] = []
+        halves = self._halves(which, arguments, SQL.count_live, SQL.count_finished)
+        return sum([(await self._database.read(half, *arguments))[0][0] for half in halves])
+
     def _page(self, which: JobFilter, limit: int, after: str | None) -> tuple[str, list[Any]]:
         """A page of either table, or of both. No statement where there can be no such job."""
         arguments: list[Any] = [after, limit]
+        halves = self._halves(which, arguments, SQL.list_live, SQL.list_finished)
+        both = " union all ".join(f"({half})" for half in halves)
+        page = f"select * from ({both}) as page order by id desc limit $2"  # noqa: S608 - of our own pieces
+        return page if halves else "", arguments
+
+    def _halves(self, which: JobFilter, arguments: list[Any], of_live: str, of_finished: str) -> list[str]:
+        """The statements for the tables that can have such jobs; what they compare with goes to `arguments`."""
         filters = self._filters(which, arguments)
         live, finished = _LIVE.get(which.state), _FINISHED.get(which.state)
         halves = []
         # A live job has no reason yet.
         if live is not None and which.reason is None:
-            halves.append(SQL.list_live.format(filters=f"{live} {filters.format(at='created_at')}"))
+            halves.append(of_live.format(filters=f"{live} {filters.format(at='created_at')}"))
         if finished is not None:
-            halves.append(SQL.list_finished.format(filters=f"{finished} {filters.format(at='finished_at')}"))
-        both = " union all ".join(f"({half})" for half in halves)
-        page = f"select * from ({both}) as page order by id desc limit $2"  # noqa: S608 - of our own pieces
-        return page if halves else "", arguments
+            halves.append(of_finished.format(filters=f"{finished} {filters.format(at='finished_at')}"))
+        return halves
 
     def _filters(self, which: JobFilter, arguments: list[Any]) -> str:
         """The conditions; what they compare with goes to `arguments`."""

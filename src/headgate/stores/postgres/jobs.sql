@@ -49,6 +49,12 @@ select id, task, state, tenant, model, lane, priority, attempts, max_attempts, g
        reason, null::text, created_at, run_at, expires_at, started_at, finished_at, batch_id, webhook
 from headgate.finished_jobs where ($1::text is null or id < $1) {filters} order by id desc limit $2
 
+-- name: count_live
+select count(*) from headgate.jobs where true {filters}
+
+-- name: count_finished
+select count(*) from headgate.finished_jobs where true {filters}
+
 -- name: states_of
 select id, state from headgate.jobs where id = any($1::text[])
 union all

@@ -61,13 +61,13 @@ class JobVerbs(Verbs):
         return None if row is None else read_job(row)
 
     async def select(self, which: JobFilter, *, limit: int, after: str | None = None) -> list[Job]:
-        asked = msgspec.structs.asdict(which)
-        filters = " ".join(text for name, text in _FILTERS.items() if asked[name] is not None)
-        statement = SQL.list_jobs.format(
-            index=_INDEXES.get(which.state, ""), states=_STATES[which.state], filters=filters
-        )
+        statement, asked = _matching(SQL.list_jobs, which)
         found = await self._read(lambda db: rows(db, statement, {**asked, "limit": limit, "after": after}))
         return [read_job(row) for row in found]
+
+    async def count_matching(self, which: JobFilter) -> int:
+        statement, asked = _matching(SQL.count_matching, which)
+        return int(await self._read(lambda db: value(db, statement, asked)))
 
     async def states(self, job_ids: Sequence[str]) -> dict[str, JobState]:
         wanted = msgspec.json.encode(job_ids).decode()
@@ -130,6 +130,14 @@ class JobVerbs(Verbs):
             return [job_id for job_id in job_ids if changes(db, SQL.discard_job, {**asked, "id": job_id})]
 
         return await self._write("discard", discard)
+
+
+def _matching(frame: str, which: JobFilter) -> tuple[str, dict[str, Any]]:
+    """A statement about these jobs, and what it is asked with."""
+    asked = msgspec.structs.asdict(which)
+    filters = " ".join(text for name, text in _FILTERS.items() if asked[name] is not None)
+    index = _INDEXES.get(which.state, "")
+    return frame.format(index=index, states=_STATES[which.state], filters=filters), asked
 
 
 # ---- Inside the transaction -----------------------------------------------------------------------------

@@ -31,6 +31,9 @@ from jobs {index}
 where id < coalesce(:after, x'') {states} {filters}
 order by id desc limit :limit
 
+-- name: count_matching
+select count(*) from jobs {index} where true {states} {filters}
+
 -- name: states_of
 select id, state from jobs where id in (select value from json_each(?))
 
