@@ -60,6 +60,8 @@ def _drip(reply: Reply) -> Handler:
             f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nContent-Length: {len(reply.body)}\r\n\r\n".encode()
         )
         for at in range(len(reply.body)):
+            if writer.is_closing():
+                return  # The gateway has left. uvloop does not take a write for that.
             writer.write(reply.body[at : at + 1])
             await writer.drain()
             await asyncio.sleep(0.02)
