@@ -417,6 +417,38 @@ def test_a_dead_letter_is_replayed_with_another_input(play: Play, database: str)
     play(scene)
 
 
+def test_a_replay_whose_answer_was_lost_is_asked_for_again_with_its_key(play: Play, database: str) -> None:
+    """Without one it would hear 409, and could not tell whose replay that was."""
+
+    async def scene() -> None:
+        async with locked(database=database, work=True, tasks=TASKS) as gateway:
+            key = f"x-api-key: {await gateway.key()}"
+            dead = await _ended(gateway, key, task="fragile", input="wrong")
+            path, named = f"/v1/jobs/{dead['id']}/replay", "Idempotency-Key: click"
+            first, again = [await gateway.post(path, {"input": "wrong"}, key, named) for _ in range(2)]
+            assert (_read(first, 202)["generation"], _read(again, 202)["generation"]) == (2, 2)
+            told = [answer.headers.get("idempotent-replayed") for answer in (first, again)]
+            assert told == [None, "true"]
+            other = await gateway.post(path, {"input": "right"}, key, named)
+            assert (other.status, other.code) == (409, "idempotency_key_mismatch")
+
+    play(scene)
+
+
+def test_a_key_for_some_models_moves_no_job_to_another(play: Play) -> None:
+    async def scene() -> None:
+        async with locked(work=True) as gateway:
+            few = f"x-api-key: {await gateway.key(models=('simulated/rejecting',))}"
+            body = {"model": "simulated/rejecting", "messages": [{"role": "user", "content": "x"}]}
+            dead = await _ended(gateway, few, task="chat", input=body)
+            for model in ("simulated", "nobody"):
+                edited = {"input": {**body, "model": model}}
+                answer = await gateway.post(f"/v1/jobs/{dead['id']}/replay", edited, few)
+                assert (answer.status, answer.code) == (403, "model_not_allowed")
+
+    play(scene)
+
+
 def test_another_tenants_jobs_are_not_there(play: Play, database: str) -> None:
     async def scene() -> None:
         async with locked(database=database, tasks=TASKS) as gateway:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from headgate.core import events
+from headgate.core.batch_order import BATCH_TASK
 from headgate.core.errors import InvalidRequest, ProviderFailure
 from headgate.core.job import Ended, NewJob
 from headgate.core.ports.clock import Chance, Clock
@@ -64,11 +65,13 @@ class Webhooks:
         self._receivers = Receivers(most_at_once)
 
     def follow_ups(self, ended: Ended) -> tuple[NewJob, ...]:
-        """What is to be written with the end of a job. Headgate's own jobs are told to nobody."""
+        """What is to be written with the end of a job.
+
+        A batch is told of as a whole, not line by line; Headgate's other jobs are told of to nobody.
+        """
         task = self._tasks.get(ended.task)
-        if task is not None and task.inside:
-            return ()
-        return deliveries(ended, self.rules)
+        is_ours = task is not None and task.inside and ended.task != BATCH_TASK
+        return () if is_ours or ended.batch_id is not None else deliveries(ended, self.rules)
 
     def check_url(self, url: str) -> None:
         """Refuse at once what no delivery could use. Where a name leads is looked at when it is needed."""

@@ -10,7 +10,7 @@ import msgspec
 
 from headgate.core.errors import InvalidRequest, NotAllowed, UnknownModel
 from headgate.core.idempotency import KeyClaim
-from headgate.core.job import NewJob
+from headgate.core.job import Edit, Job, NewJob
 from headgate.core.job_rules import JobRules
 from headgate.core.messages import check_text, read_lane
 from headgate.core.record import RecordWrite
@@ -138,6 +138,22 @@ class Intake:
         if named is None and task.model_from_input:
             named = _in_input(asked.input)
         return named if isinstance(named, str) else ""
+
+    def model_anew(self, job: Job, given: object) -> str | None:
+        """The model that another input moves a job to, whether there is one of that name or not; None: it stays."""
+        task = self._tasks.find(job.task)
+        named = _in_input(given)
+        if task.model is not None or not task.model_from_input or named == _in_input(job.input):
+            return None
+        return named if isinstance(named, str) and named else None
+
+    def edit(self, job: Job, given: object) -> Edit:
+        """Another input for a job, checked as that of a submission."""
+        task = self._tasks.find(job.task)
+        payload = encode(given, what="the input")
+        task.read(payload)
+        moves = self.model_anew(job, given) is not None
+        return Edit(payload, self._model_in(given, task) if moves else None)
 
     def _model(self, asked: Submission, task: Task[Any, Any]) -> str:
         named = asked.model or task.model
