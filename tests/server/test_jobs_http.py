@@ -461,3 +461,29 @@ def test_another_tenants_jobs_are_not_there(play: Play, database: str) -> None:
             assert _read(await gateway.get(f"/v1/jobs/{job_id}", mine))["state"] == "pending"
 
     play(scene)
+
+
+def test_a_date_at_the_end_of_the_calendar_is_refused(play: Play) -> None:
+    """In another zone its year would not exist."""
+
+    async def scene() -> None:
+        async with locked() as gateway:
+            caller = f"x-api-key: {await gateway.key()}"
+            for date in ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"):
+                answer = await gateway.post("/v1/jobs", {"task": "chat", "input": BODY, "run_at": date}, caller)
+                assert (answer.status, json.loads(answer.body)["error"]["param"]) == (400, "run_at")
+
+    play(scene)
+
+
+def test_millions_of_small_values_are_refused_before_they_are_read(play: Play) -> None:
+    """To read them takes seconds, and everybody waits meanwhile."""
+
+    async def scene() -> None:
+        async with locked() as gateway:
+            caller = f"x-api-key: {await gateway.key()}"
+            body = b'{"task": "chat", "input": [' + b"{}," * 600_000 + b"1]}"
+            answer = await gateway.post("/v1/jobs", body, caller)
+            assert (answer.status, answer.code) == (413, "payload_too_large")
+
+    play(scene)

@@ -209,7 +209,10 @@ def _run_at(asked: datetime | float | None, now: float) -> float:
     if isinstance(asked, datetime):
         if asked.tzinfo is None:
             raise InvalidRequest("run_at needs a time zone: 2026-01-31T12:00:00Z", param="run_at")
-        asked = asked.astimezone(UTC).timestamp()
+        try:
+            asked = asked.astimezone(UTC).timestamp()
+        except OverflowError:  # At the ends of the calendar another zone's year does not exist.
+            raise InvalidRequest("run_at is too near to an end of the calendar", param="run_at") from None
     if type(asked) not in {int, float} or not math.isfinite(asked):
         raise InvalidRequest(f"run_at must be a date with its time zone, not {asked!r}", param="run_at")
     if asked > now + LONGEST_WAIT_S:

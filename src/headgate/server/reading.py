@@ -6,11 +6,13 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 from starlette.requests import Request
 
-from headgate.core.errors import InvalidRequest
+from headgate.core.errors import InvalidRequest, PayloadTooLarge
 from headgate.server.inference.head import read_key
 
 T = TypeVar("T")
 Q = TypeVar("Q", bound=msgspec.Struct)
+MOST_OPENINGS: Final = 500_000
+"""How many objects and lists a body may open, those in its texts included."""
 Word = Annotated[str, msgspec.Meta(min_length=1)]
 _PLACE: Final = re.compile(r" - at `(?:key in `)?\$\.?([^`]*)`")
 _FIELD: Final = re.compile(r"^Object (?:contains unknown|missing required) field `([^`]*)`")
@@ -45,6 +47,7 @@ async def read_body(
     """
     read_query(request, Nothing)  # All of it is said in the body.
     body = await request.body()
+    _refuse_endless(body)
     try:
         return decoder.decode(body or empty)
     except msgspec.ValidationError as error:
@@ -53,6 +56,14 @@ async def read_body(
         raise InvalidRequest(f"the body is not valid JSON: {error}") from None
     except RecursionError:
         raise InvalidRequest("the body is nested too deeply") from None
+
+
+def _refuse_endless(body: bytes) -> None:
+    """Millions of small values take seconds to read, and everybody waits meanwhile: they are counted before."""
+    if len(body) > MOST_OPENINGS and body.count(b"{") + body.count(b"[") > MOST_OPENINGS:
+        raise PayloadTooLarge(
+            f"the body has more than {MOST_OPENINGS:,} objects and lists; send it in parts", param="body"
+        )
 
 
 def read_idempotency_key(request: Request) -> str | None:
