@@ -51,6 +51,13 @@ class DeadLetters:
         found = await self._durable.store.select(filters, limit=limit, after=after)
         return [as_dead_letter(job) for job in found]
 
+    async def get(self, job_id: str, *, tenant: str = "local") -> DeadLetter:
+        """One of them, with everything; `StateConflict` when the job is none."""
+        job = await self._jobs.get(job_id, tenant=tenant)
+        if job.state is not JobState.DEAD_LETTER:
+            raise _not_dead(job)
+        return as_dead_letter(job)
+
     async def count(self, *, tenant: str = "local", **which: Unpack[DeadFilters]) -> int:
         """How many match."""
         return await self.count_matching(read_filters(which, tenant=tenant))
@@ -79,7 +86,7 @@ class DeadLetters:
             key = self._durable.key_claim(idempotency_key, body, endpoint=ENDPOINT, now=self._now())
             replayed = await self._replay_once(job, by, tenant, edit, key)
         if not replayed:
-            raise StateConflict(_why_not(job))
+            raise _not_replayed(job)
         return JobHandle(self._jobs, job_id, tenant, created=replayed[0].created)
 
     async def replay_many(
@@ -104,8 +111,7 @@ class DeadLetters:
         check_text("by", by)
         await self._durable.start()
         if not await self._durable.store.discard([job_id], by=by, now=self._now(), tenant=tenant):
-            job = await self._jobs.get(job_id, tenant=tenant)
-            raise StateConflict(f"job {job_id} is {job.state}, not a dead letter")
+            raise _not_dead(await self._jobs.get(job_id, tenant=tenant))
 
     async def discard_many(
         self,
@@ -191,10 +197,16 @@ class DeadLetters:
         return self._clock.utc().timestamp()
 
 
-def _why_not(job: Job) -> str:
-    if job.state is JobState.DEAD_LETTER:
-        return f"job {job.id} is not replayed: another job with dedup_key {job.dedup_key!r} is at work"
-    return f"job {job.id} is {job.state}, not a dead letter"
+def _not_dead(job: Job) -> StateConflict:
+    return StateConflict(f"job {job.id} is {job.state}, not a dead letter")
+
+
+def _not_replayed(job: Job) -> StateConflict:
+    if job.state is not JobState.DEAD_LETTER:
+        return _not_dead(job)
+    return StateConflict(
+        f"job {job.id} is not replayed: another job with dedup_key {job.dedup_key!r} is at work"
+    )
 
 
 def _checked(which: DeadFilters, by: str, per_second: float, tenant: str) -> JobFilter:
