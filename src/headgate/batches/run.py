@@ -13,6 +13,7 @@ from headgate.batches.ends import Ends
 from headgate.batches.files import COLLECTION, Files
 from headgate.batches.lines import ChosenLines, custom_ids
 from headgate.batches.output import Output
+from headgate.batches.stopping import Stopping
 from headgate.core.batch import (
     LONGEST_LOOK_S,
     Batch,
@@ -26,7 +27,7 @@ from headgate.core.batch import (
     open_in,
     under_way,
 )
-from headgate.core.batch_lines import CANCELLED, EXPIRED, LINE_CANCELLED, Line
+from headgate.core.batch_lines import CANCELLED, EXPIRED, LINE_CANCELLED, Line, Stop
 from headgate.core.batch_order import TASKS, BatchOrder, batch_id_of, ends_at_of, window_s
 from headgate.core.errors import BacklogFull, UnknownFile, UnknownModel
 from headgate.runner.context import Context
@@ -37,7 +38,6 @@ from headgate.runner.submission import Submission
 
 CHUNK_LINES: Final = 200
 CHUNK_BYTES: Final = 8 * 1024 * 1024
-CANCEL_BITE: Final = 500
 STOPPED_LOOK_S: Final = 0.5
 LINES_ENDPOINT: Final = "POST /v1/batches lines"
 
@@ -50,6 +50,7 @@ class Parts:
     files: Files
     durable: Durable
     ends: Ends
+    stopping: Stopping
     check_model: Callable[[str], object]
     """Raises when there is no such model."""
 
@@ -90,7 +91,7 @@ class BatchRun:
             await self._submit(checked)
         stopped = await self._is_stopped()
         if stopped:
-            await self._stop_lines()
+            await self._parts.stopping.stop_all(self._batch_id, self._tenant)
         await self._leave_while_open(checked, stopped=stopped)
         finished = await self._parts.ends.finish(self._batch_id, self._tenant)
         return Closing(
@@ -107,7 +108,7 @@ class BatchRun:
             self._parts.files,
             self._batch_id,
             self._tenant,
-            unfinished=self._words_for_unfinished(closing),
+            stop=self._stop(closing),
         )
         tally = await output.write(closing, checked.total, await self._lines())
         self._save_file(closing.output_file_id, "output", tally.completed and tally.output_bytes)
@@ -168,12 +169,6 @@ class BatchRun:
             # The settings have changed since the lines were looked at. They may change back.
             raise RetryLater(LONGEST_LOOK_S, str(error)) from error
 
-    async def _stop_lines(self) -> None:
-        while await self._store.cancel_batch(
-            self._batch_id, tenant=self._tenant, now=self._ctx.now(), limit=CANCEL_BITE
-        ):
-            pass
-
     async def _leave_while_open(self, checked: Checked, *, stopped: bool) -> None:
         still_open = open_in(await self._counts())
         done = checked.total - still_open
@@ -218,10 +213,10 @@ class BatchRun:
             )
             self._ctx.save(COLLECTION, file.id, msgspec.to_builtins(file))
 
-    def _words_for_unfinished(self, closing: Closing) -> tuple[str, str]:
+    def _stop(self, closing: Closing) -> Stop:
         if closing.cancelled_at is not None:
-            return CANCELLED
-        return EXPIRED if closing.at >= self._ends_at else LINE_CANCELLED
+            return Stop(min(closing.cancelled_at, self._ends_at), CANCELLED)
+        return Stop(self._ends_at, EXPIRED if closing.at >= self._ends_at else LINE_CANCELLED)
 
 
 class _Named(msgspec.Struct):
