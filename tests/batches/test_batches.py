@@ -105,6 +105,7 @@ async def test_lines_that_fail_are_in_the_error_file_and_the_others_are_not(stag
         (b"", [("empty_file", None)]),
         (b"\n \n", [("empty_file", None)]),
         (line("a") + b"{oops\n\n" + line("a"), [("invalid_json_line", 2), ("duplicate_custom_id", 4)]),
+        (b"\n" * 50_001 + line("a"), [("too_many_tasks", None)]),
         (line("a", url="/v1/embeddings"), [("url_mismatch", 1)]),
         (line("a") + line("b", model="nobody"), [("model_not_found", 2)]),
         (line("a") + line("b", model="simulated"), [("model_not_allowed", 2)]),
@@ -137,6 +138,13 @@ async def test_more_lines_than_a_batch_may_have_fail_it(stages: JobStages) -> No
     stage = await stages.open(INSTANT)
     batch = await run(stage, jsonl(range(50_001)))
     assert codes(batch) == [("too_many_tasks", None)]
+
+
+@on_job_stages
+async def test_blank_lines_are_passed_over(stages: JobStages) -> None:
+    stage = await stages.open(INSTANT)
+    batch = await run(stage, b"\n" * 25_000 + line("a") + b" \r\n" * 25_000 + line("b"))
+    assert (await read(stage.gateway, batch.output_file_id)).keys() == {"a", "b"}
 
 
 @on_job_stages

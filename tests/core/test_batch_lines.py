@@ -103,11 +103,9 @@ def test_nobody_reads_more_than_a_hundred_errors() -> None:
 
 
 def test_a_file_as_a_whole_may_be_wrong() -> None:
-    assert wrong_whole(0, 10) is not None
-    assert wrong_whole(10, 10) is None
-    too_many = wrong_whole(11, 10)
-    assert too_many is not None
-    assert too_many.code == "too_many_tasks"
+    found = [wrong_whole(*lines) for lines in ((0, 0), (50_001, 0), (1, 50_001))]
+    assert [one and one.code for one in found] == ["empty_file", "too_many_tasks", "too_many_tasks"]
+    assert wrong_whole(50_000, 50_000) is None
     assert too_long(4).line == 4
 
 

@@ -44,12 +44,13 @@ class Output:
         self._seen: set[int] = set()
         self._tally = Tally()
 
-    async def write(self, closing: Closing, total: int, lines: ChosenLines) -> Tally:
+    async def write(self, closing: Closing, total: int, lines: ChosenLines | None) -> Tally:
+        """`lines` are those of the input file, if it is there to name the ones that never became jobs."""
         async with AsyncExitStack() as stack:
             output = await stack.enter_async_context(self._files.upload(most_bytes=UNBOUNDED))
             errors = await stack.enter_async_context(self._files.upload(most_bytes=UNBOUNDED))
             await self._write_jobs(output, errors)
-            if len(self._seen) < total:
+            if lines is not None and len(self._seen) < total:
                 await self._write_unseen(errors, lines)
             if self._tally.completed:
                 await output.name(closing.output_file_id)

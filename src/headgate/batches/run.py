@@ -65,6 +65,7 @@ class BatchRun:
         self._store = parts.durable.store
         self._tenant = ctx.job.tenant
         self._batch_id = batch_id_of(ctx.job.id)
+        self._file_ids = [file for file in (order.input_file_id, order.failed_file_id) if file]
         self._ends_at = ends_at_of(self._batch_id, order)
         self.begun = begin(self._batch_id, order)
 
@@ -72,11 +73,13 @@ class BatchRun:
         """Look at all lines before any of them runs."""
         order, rules = self._order, self._parts.durable.rules
         try:
-            for file_id in filter(None, (order.input_file_id, order.failed_file_id)):
+            for file_id in self._file_ids:
                 await self._parts.files.get(file_id, tenant=self._tenant)
         except UnknownFile as error:
             fault = BatchError(code="file_not_found", message=str(error), param="input_file_id")
             return Checked(at=self._ctx.now(), errors=(fault,))
+        if await self._cancelled_at() is not None and not await self._are_bytes_here():
+            return Checked(at=self._ctx.now())
         task = self._parts.durable.tasks.find(TASKS[order.endpoint])
         only = await self._only()
         checking = Checking(order, read_body=task.read, check_model=self._parts.check_model, only=only)
@@ -110,7 +113,9 @@ class BatchRun:
             self._tenant,
             stop=self._stop(closing),
         )
-        tally = await output.write(closing, checked.total, await self._lines())
+        # Who cancels does not wait for bytes that may never come back: lines that never became jobs stay unnamed then.
+        lost = closing.cancelled_at is not None and not await self._are_bytes_here()
+        tally = await output.write(closing, checked.total, None if lost else await self._lines())
         self._save_file(closing.output_file_id, "output", tally.completed and tally.output_bytes)
         self._save_file(closing.error_file_id, "errors", tally.failed and tally.error_bytes)
         batch = under_way(self.begun, Standing(checked=checked, closing=closing), {})
@@ -199,6 +204,10 @@ class BatchRun:
         if self._order.failed_file_id is None:
             return None
         return await asyncio.to_thread(custom_ids, self._path(self._order.failed_file_id))
+
+    async def _are_bytes_here(self) -> bool:
+        paths = [self._path(file_id) for file_id in self._file_ids]
+        return await asyncio.to_thread(lambda: all(path.exists() for path in paths))
 
     def _path(self, file_id: str) -> Path:
         return self._parts.files.path(file_id)

@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from headgate.core.batch import BatchError
-from headgate.core.batch_order import JOB_PREFIX
+from headgate.core.batch_order import JOB_PREFIX, MOST_LINES
 from headgate.core.errors import InvalidRequest
 from headgate.core.failures import FailureKind
 from headgate.core.job import Job, JobState, Reason
@@ -14,6 +14,7 @@ from headgate.core.job import Job, JobState, Reason
 MOST_ERRORS: Final = 100
 LONGEST_CUSTOM_ID_CHARS: Final = 512
 LONGEST_LINE_BYTES: Final = 4 * 1024 * 1024
+MOST_BLANK_LINES: Final = MOST_LINES
 _NEEDED: Final[Mapping[str, type]] = {"custom_id": str, "method": str, "url": str, "body": dict}
 _encode = msgspec.json.Encoder().encode
 
@@ -109,13 +110,17 @@ class LineChecks:
         return model
 
 
-def wrong_whole(total: int, most: int) -> BatchError | None:
-    """What is wrong with the file as a whole."""
+def wrong_whole(total: int, blank: int) -> BatchError | None:
+    """What is wrong with a file of so many lines to run and so many blank ones."""
+    if blank > MOST_BLANK_LINES:
+        return BatchError(
+            code="too_many_tasks", message=f"The file has more than {MOST_BLANK_LINES:,} blank lines."
+        )
     if total == 0:
         return BatchError(code="empty_file", message="The file has no lines to run.")
-    if total > most:
+    if total > MOST_LINES:
         return BatchError(
-            code="too_many_tasks", message=f"The file has more than {most:,} lines. Split it.", line=None
+            code="too_many_tasks", message=f"The file has more than {MOST_LINES:,} lines. Split it."
         )
     return None
 
