@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from observe.receivers_stage import Receiver as Listener
+from server.upstreams import until
 from standardwebhooks.webhooks import Webhook
 
 import headgate
@@ -197,16 +198,12 @@ def test_a_tenant_s_slow_path_does_not_hold_up_another_s_at_the_same_host(tmp_pa
         async with headgate.open(rules, env={}, work=True, tasks=[work]) as gateway:
             slow = [{"task": "work", "input": {}, "webhook": f"{host}/slow"}] * 12
             await gateway.jobs.submit_many(slow, tenant="slow")
-            async with asyncio.timeout(10):
-                while len(served) < 6:
-                    await asyncio.sleep(0.02)
+            await until(lambda: len(served) >= 6)
             quick = [{"task": "work", "input": {}, "webhook": f"{host}/quick"}] * 3
             started = time.monotonic()
             for handle in await gateway.jobs.submit_many(quick, tenant="quick"):
                 await handle.wait(10)
-            async with asyncio.timeout(10):
-                while served.count(b"/quick") < 3:
-                    await asyncio.sleep(0.02)
+            await until(lambda: served.count(b"/quick") == 3)
             took_s = time.monotonic() - started
             waiting = [job.id for job in await gateway.webhooks.list(tenant="slow") if job.deferrals]
             told = {(await gateway.jobs.get(job_id, tenant="slow")).error for job_id in waiting}
