@@ -461,3 +461,33 @@ def test_another_tenants_jobs_are_not_there(play: Play, database: str) -> None:
             assert _read(await gateway.get(f"/v1/jobs/{job_id}", mine))["state"] == "pending"
 
     play(scene)
+
+
+def test_a_strange_name_is_not_sent_back_whole(play: Play) -> None:
+    """An answer as long as what somebody made up is work for nothing, here and wherever it is logged."""
+
+    async def scene() -> None:
+        async with locked(tasks=TASKS) as gateway:
+            key = f"x-api-key: {await gateway.key()}"
+            long = "x" * 1_000_000
+            for body in (
+                {"task": "chat", long: 1},
+                [{"task": "chat", long: 1}],
+                {"task": "chat", "input": {long: 1}},
+            ):
+                answer = await gateway.post("/v1/jobs", body, key)
+                assert answer.status == 400
+                assert len(answer.body) < 1000
+
+    play(scene)
+
+
+def test_half_a_character_is_called_what_it_is(play: Play) -> None:
+    async def scene() -> None:
+        async with locked(tasks=TASKS) as gateway:
+            key = f"x-api-key: {await gateway.key()}"
+            answer = await gateway.post("/v1/jobs", rb'{"task": "\ud800"}', key)
+            assert answer.status == 400
+            assert rb"\\ud800 is half a character" in answer.body
+
+    play(scene)
