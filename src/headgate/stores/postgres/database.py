@@ -155,16 +155,18 @@ class Database:
         return together
 
     async def _run(self, use: Use[T], *, again: bool = False, within_s: float | None = None) -> T:
-        until = asyncio.get_running_loop().time() + (ANSWER_S if within_s is None else within_s)
+        loop = asyncio.get_running_loop()
+        until = loop.time() + (ANSWER_S if within_s is None else within_s)
         for tries_left in reversed(range(MOST_TRIES)):
             try:
                 result = await self._once(use, until)
             except Exception as error:
-                if tries_left and is_clash(error):
+                may_repeat = tries_left and loop.time() < until
+                if may_repeat and is_clash(error):
                     continue
                 if is_broken(error):
                     await self._distrust()
-                    if again and tries_left:
+                    if again and may_repeat:
                         again = False
                         continue
                 if is_outage(error):
@@ -189,13 +191,15 @@ class Database:
                     raise TimeoutError(f"no answer in time: {error}") from error
                 raise
             finally:
-                await pool.release(connection)
-                ending.cancel()
+                try:
+                    await pool.release(connection)
+                finally:
+                    ending.cancel()
 
     async def _acquire(self, pool: Any, left_s: float) -> Connection:
         wait_s = min(ACQUIRE_S, left_s)
         try:
-            return await pool.acquire(timeout=max(wait_s, 0.001))
+            return await pool.acquire(timeout=wait_s)
         except TimeoutError:
             if pool.get_size() < MOST_CONNECTIONS:
                 raise
