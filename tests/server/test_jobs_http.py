@@ -470,8 +470,29 @@ def test_a_date_at_the_end_of_the_calendar_is_refused(play: Play) -> None:
         async with locked() as gateway:
             caller = f"x-api-key: {await gateway.key()}"
             for date in ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"):
-                answer = await gateway.post("/v1/jobs", {"task": "chat", "input": BODY, "run_at": date}, caller)
+                answer = await gateway.post(
+                    "/v1/jobs", {"task": "chat", "input": BODY, "run_at": date}, caller
+                )
                 assert (answer.status, json.loads(answer.body)["error"]["param"]) == (400, "run_at")
+
+    play(scene)
+
+
+def test_a_strange_name_is_not_sent_back_whole(play: Play) -> None:
+    """An answer as long as what somebody made up is work for nothing, here and wherever it is logged."""
+
+    async def scene() -> None:
+        async with locked(tasks=TASKS) as gateway:
+            key = f"x-api-key: {await gateway.key()}"
+            long = "x" * 1_000_000
+            for body in (
+                {"task": "chat", long: 1},
+                [{"task": "chat", long: 1}],
+                {"task": "chat", "input": {long: 1}},
+            ):
+                answer = await gateway.post("/v1/jobs", body, key)
+                assert answer.status == 400
+                assert len(answer.body) < 1000
 
     play(scene)
 
@@ -485,5 +506,16 @@ def test_millions_of_small_values_are_refused_before_they_are_read(play: Play) -
             body = b'{"task": "chat", "input": [' + b"{}," * 600_000 + b"1]}"
             answer = await gateway.post("/v1/jobs", body, caller)
             assert (answer.status, answer.code) == (413, "payload_too_large")
+
+    play(scene)
+
+
+def test_half_a_character_is_called_what_it_is(play: Play) -> None:
+    async def scene() -> None:
+        async with locked(tasks=TASKS) as gateway:
+            key = f"x-api-key: {await gateway.key()}"
+            answer = await gateway.post("/v1/jobs", rb'{"task": "\ud800"}', key)
+            assert answer.status == 400
+            assert rb"\\ud800 is half a character" in answer.body
 
     play(scene)

@@ -24,7 +24,7 @@ from headgate.core.webhook_wire import (
     tenant_secret,
     verdict,
 )
-from headgate.observe.receivers import Receivers
+from headgate.observe.receivers import Receiver, Receivers
 from headgate.runner.context import Context
 from headgate.runner.outcomes import RetryLater, Skip
 from headgate.runner.tasks import Task, TaskTable
@@ -110,7 +110,9 @@ class Webhooks:
 
     async def _send(self, ctx: Context, message: Message, url: str) -> Posted:
         """One attempt. Raises what the job machine makes a failure of."""
-        receiver = str(split_url(url)[0])
+        # The operator's address is one for everybody; a stranger's is looked at for each tenant apart.
+        owner = None if message.url is None else ctx.job.tenant
+        receiver = Receiver(owner, str(split_url(url)[0]))
         self._stand_back_from(receiver)
         started, outcome = self._clock.now(), str(Verdict.FAILED)
         self._receivers.enter(receiver)
@@ -125,18 +127,23 @@ class Webhooks:
             self._receivers.leave(receiver, answered_well=outcome != Verdict.FAILED, took_s=took_s)
             self._tell(ctx, outcome, duration_ms=took_s * 1000)
         if outcome == Verdict.FAILED:
-            failure = failure_of(answer.status, answer.headers, receiver=receiver, now=self._clock.utc())
+            failure = failure_of(
+                answer.status, answer.headers, receiver=receiver.origin, now=self._clock.utc()
+            )
             raise ProviderFailure(failure)
         return answer
 
-    def _stand_back_from(self, receiver: str) -> None:
-        """Deliveries share the workers with all other jobs. To come back later costs no attempt."""
+    def _stand_back_from(self, receiver: Receiver) -> None:
+        """Deliveries share the workers with all other jobs. To come back later costs no attempt.
+
+        The tenant reads why, so it says nothing of what others have on their way.
+        """
         spread = 0.5 + self._chance()
-        if self._receivers.all_taken:
-            raise RetryLater(BUSY_S * spread, "as many deliveries as may are on their way")
+        if not self._receivers.has_place(receiver.tenant):
+            raise RetryLater(BUSY_S * spread, "there is no free place for this delivery yet")
         if not self._receivers.has_room(receiver):
             wait_s = self.rules.timeout_s * spread
-            raise RetryLater(wait_s, f"{receiver} is slow or down: others are being delivered to it")
+            raise RetryLater(wait_s, f"{receiver.origin} is slow or down: it gets few deliveries at a time")
 
     async def _post(self, ctx: Context, message: Message, url: str) -> Posted:
         trusted = message.url is None

@@ -53,7 +53,7 @@ def read_submission(index: int, given: Submission | Mapping[str, Any]) -> Submis
     try:
         return msgspec.convert(dict(given), Submission)
     except (msgspec.ValidationError, TypeError, ValueError) as error:
-        raise InvalidRequest(f"jobs[{index}]: {error}", param=f"jobs[{index}]") from error
+        raise InvalidRequest(f"jobs[{index}]: {error!s:.500}", param=f"jobs[{index}]") from error
 
 
 @contextlib.contextmanager
@@ -252,7 +252,7 @@ def _webhook(value: object) -> str | None:
     if value is None:
         return None
     told = value if isinstance(value, str) and value.isprintable() else ""
-    if not told.startswith(("http://", "https://")) or len(told) > LONGEST_WEBHOOK_CHARS:
+    if not told[:8].lower().startswith(("http://", "https://")) or len(told) > LONGEST_WEBHOOK_CHARS:
         wanted = f"an http:// or https:// address of at most {LONGEST_WEBHOOK_CHARS:,} characters"
         raise InvalidRequest(f"webhook must be {wanted}, not {value!r:.60}", param="webhook")
     return told

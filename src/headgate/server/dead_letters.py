@@ -94,6 +94,8 @@ class DeadLetterRoutes:
         caller = admit_work(self._access, request, self._closing)
         read_query(request, Nothing)
         job = await self._find(request, caller)
+        if job.model is not None:
+            caller.check_model(job.model)
         if (job.state, job.reason) != (JobState.CANCELLED, "discarded"):
             await self._gateway.dead_letters.discard(job.id, by=caller.name, tenant=caller.tenant)
         return json_reply(await self._find(request, caller))

@@ -7,6 +7,7 @@ import msgspec
 from starlette.requests import Request
 
 from headgate.core.errors import InvalidRequest, PayloadTooLarge
+from headgate.core.json_trouble import why_no_json
 from headgate.server.inference.head import read_key
 
 T = TypeVar("T")
@@ -14,6 +15,8 @@ Q = TypeVar("Q", bound=msgspec.Struct)
 MOST_OPENINGS: Final = 500_000
 """How many objects and lists a body may open, those in its texts included."""
 Word = Annotated[str, msgspec.Meta(min_length=1)]
+LONGEST_SHOWN_CHARS: Final = 100
+"""Of a name that a stranger made up."""
 _PLACE: Final = re.compile(r" - at `(?:key in `)?\$\.?([^`]*)`")
 _FIELD: Final = re.compile(r"^Object (?:contains unknown|missing required) field `([^`]*)`")
 
@@ -29,7 +32,7 @@ def read_query(request: Request, kind: type[Q]) -> Q:
     if len(given) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise InvalidRequest(f"{twice[:100]} comes twice", param=twice[:100])
+        raise InvalidRequest(f"{twice[:LONGEST_SHOWN_CHARS]} comes twice", param=twice[:LONGEST_SHOWN_CHARS])
     numbers = {field.encode_name for field in msgspec.structs.fields(kind) if field.type in {int, float}}
     told = {name: _number(value) if name in numbers else value for name, value in given.items()}
     try:
@@ -53,7 +56,7 @@ async def read_body(
     except msgspec.ValidationError as error:
         raise _misfit(error, root) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"the body is not valid JSON: {error}") from None
+        raise InvalidRequest(f"the body is not valid JSON: {why_no_json(body, error)}") from None
     except RecursionError:
         raise InvalidRequest("the body is nested too deeply") from None
 
@@ -86,6 +89,8 @@ def _misfit(error: msgspec.ValidationError, root: str = "") -> InvalidRequest:
     place, field = _PLACE.search(told), _FIELD.match(told)
     where = place[1] if place else ""
     parts = [f"{root}{where}" if where.startswith("[") else where, field[1] if field else ""]
-    param = ".".join(filter(None, parts))[:100] or None
+    param = ".".join(filter(None, parts))[:LONGEST_SHOWN_CHARS] or None
     what = _PLACE.sub("", told)
+    if field and len(field[1]) > LONGEST_SHOWN_CHARS:
+        what = what.replace(field[1], f"{field[1][:LONGEST_SHOWN_CHARS]}…")
     return InvalidRequest(what if param is None else f"{param}: {what}", param=param)
