@@ -29,8 +29,8 @@ def url(desk: Desk) -> Iterator[str]:
         yield url
 
 
-def call(url: str) -> str:
-    body = {"model": "summary", "messages": [{"role": "user", "content": "a secret question"}]}
+def call(url: str, model: str = "summary") -> str:
+    body = {"model": model, "messages": [{"role": "user", "content": "a secret question"}]}
     request = urllib.request.Request(f"{url}/v1/chat/completions", json.dumps(body).encode())
     with urllib.request.urlopen(request, timeout=30) as answer:
         return str(answer.headers["x-request-id"])
@@ -89,3 +89,13 @@ def test_a_gateway_that_is_not_there_is_told_with_what_to_do(desk: Desk) -> None
     for words in (("requests", "list"), ("models", "list"), ("models", "pause", "m"), ("jobs", "list")):
         answer = desk.run(*words, "--url", "http://127.0.0.1:1")
         assert (answer.code, "HEADGATE_URL" in answer.err) == (4, True)
+
+
+def test_a_member_of_a_paused_family_is_shown_as_paused_by_whom(desk: Desk, url: str) -> None:
+    """The gateway alone knows the members in use; who paused the family is in the database."""
+    settings = {**SETTINGS, "listen": url.removeprefix("http://")}
+    (desk.folder / "headgate.yaml").write_text(json.dumps(settings))
+    call(url, "simulated/instant")
+    assert desk.run("models", "pause", "simulated/*").code == 0
+    listed = desk.run("models", "list").out
+    assert re.search(r"^simulated/instant +\S+ +paused .* by \S+ since", listed, re.MULTILINE), listed

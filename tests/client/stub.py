@@ -28,6 +28,7 @@ class Fault(enum.Enum):
     WRONG = enum.auto()
     BROKEN = enum.auto()
     STRANGER = enum.auto()
+    OTHER_MODEL = enum.auto()
     IN_PROGRESS = enum.auto()
     PROXY = enum.auto()
     SILENT = enum.auto()
@@ -39,6 +40,7 @@ ANSWERS: Final[dict[Fault, tuple[int, str, str]]] = {
     Fault.WRONG: (400, "invalid_request", "x-should-retry: false\r\n"),
     Fault.BROKEN: (500, "internal", "x-should-retry: false\r\n"),
     Fault.STRANGER: (401, "unauthorized", "x-should-retry: false\r\n"),
+    Fault.OTHER_MODEL: (403, "model_not_allowed", "x-should-retry: false\r\n"),
     Fault.IN_PROGRESS: (409, "idempotency_in_progress", "retry-after: {after}\r\n"),
 }
 
@@ -70,6 +72,8 @@ class Stub:
     """In the order in which they were taken."""
     by_key: dict[str, dict[str, Any]] = field(default_factory=dict)
     ends_at_once: bool = False
+    instead: tuple[int, bytes] | None = None
+    """A status and a body for everybody who asks, as some other server would have them."""
     port: int = 0
     writers: set[asyncio.StreamWriter] = field(default_factory=set)
 
@@ -98,7 +102,12 @@ class Stub:
         fault = self.faults.popleft() if self.faults else self.otherwise(request)
         if fault is Fault.CUT_BEFORE:
             return False
-        if fault in {Fault.NONE, Fault.CUT_AFTER, Fault.SILENT}:
+        if self.instead is not None:
+            (status, body), headers = (
+                self.instead,
+                f"retry-after: {self.after_s}\r\n" * (self.instead[0] == 429),
+            )
+        elif fault in {Fault.NONE, Fault.CUT_AFTER, Fault.SILENT}:
             status, headers, body = self._answer(request)
             if fault is Fault.CUT_AFTER:
                 return False
@@ -142,6 +151,7 @@ class Stub:
                 ("priority", "attempts", "max_attempts", "generation", "crashes", "deferrals", "revivals"), 1
             ),
             timeout_s=1.0,
+            choices=[],
         )
         job.update(
             {name: value for name, value in asked.items() if name in FIELDS}, task=asked.get("task", "")

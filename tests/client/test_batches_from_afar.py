@@ -45,7 +45,7 @@ def test_a_batch_of_dicts_comes_back_line_by_line(play: Play) -> None:
                 f"line-{n}" for n in range(COUNT)
             )
             assert [answer async for answer in client.batches.output(batch["id"], errors=True)] == []
-            assert [found["id"] async for found in client.batches.list(limit=1)] == [batch["id"]]
+            assert [found["id"] async for found in client.batches.list(page_size=1)] == [batch["id"]]
 
     play(scene)
 

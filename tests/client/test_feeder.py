@@ -182,3 +182,40 @@ def test_nothing_in_flight_makes_no_sense() -> None:
             await client.feed(["a"], task="t", run="r", in_flight=0)
 
     play(scene)
+
+
+def test_an_item_that_json_cannot_say_or_whose_model_is_not_allowed_is_rejected_alone() -> None:
+    """One bad item must not end a feed of thousands, nor hold it up for ever."""
+
+    async def scene(stub: Stub, client: AsyncClient, world: World) -> None:
+        stub.ends_at_once = True
+        stub.faults.append(Fault.OTHER_MODEL)
+        rejected: list[Any] = []
+        progress = await client.feed(
+            [1, float("inf"), "\ud800", 2],
+            task="t",
+            run="r",
+            on_rejected=lambda item, error: rejected.append((item, type(error).__name__)),
+        )
+        assert (progress.rejected, progress.completed, stub.inputs) == (3, 1, [2])
+        assert rejected == [
+            (1, "ModelNotAllowed"),
+            (float("inf"), "InvalidRequest"),
+            ("\ud800", "InvalidRequest"),
+        ]
+        keyed = await client.feed([1], task="t", run="r2", key=lambda _: "\ud800")
+        assert keyed.rejected == 1
+
+    play(scene)
+
+
+@pytest.mark.parametrize("options", [{"every_s": 0}, {"every_s": -1}, {"every_s": float("nan")}, {"run": ""}])
+def test_a_feed_without_a_pace_or_a_name_is_refused(options: dict[str, Any]) -> None:
+    """The first would spin; under the second all feeds would share their keys."""
+
+    async def scene(stub: Stub, client: AsyncClient, world: World) -> None:
+        with pytest.raises(InvalidRequest):
+            await client.feed([1], **{"task": "t", "run": "r", **options})
+        assert stub.seen == []
+
+    play(scene)

@@ -65,7 +65,7 @@ def test_many_are_handed_in_at_once_and_listed_over_pages(play: Play) -> None:
     async def scene() -> None:
         async with served() as client:
             submitted = await client.submit_many([{"task": "chat", "input": chat("Hi")}] * 7)
-            listed = [job.id async for job in client.jobs(task="chat", limit=3)]
+            listed = [job.id async for job in client.jobs(task="chat", page_size=3)]
             assert sorted(listed) == sorted(job.id for job in submitted)
             assert len(listed) == 7
             with pytest.raises(InvalidRequest, match=r"1"):
@@ -126,7 +126,7 @@ def test_a_feed_runs_through_and_again_finds_all_done(play: Play) -> None:
             again = await client.feed(texts, task="chat", run="r", input=chat, in_flight=8, every_s=0.05)
             assert (first.completed, first.resumed) == (30, 0)
             assert (again.completed, again.resumed) == (30, 30)
-            assert len([job async for job in client.jobs(limit=100)]) == 30
+            assert len([job async for job in client.jobs(page_size=100)]) == 30
 
     play(scene)
 

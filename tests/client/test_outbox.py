@@ -301,3 +301,19 @@ def test_a_write_that_comes_late_changes_nothing() -> None:
     assert file.write(entry, Standing(), now=2.0) is None
     assert file.find(entry.id) == begun
     file.close()
+
+
+def test_a_model_that_the_key_may_not_use_costs_its_entry_and_not_the_stream() -> None:
+    """It was taken for a wrong key: the stream waited for ever behind one entry."""
+
+    async def scene(stub: Stub, outbox: Outbox, client: AsyncClient, world: World) -> None:
+        for name in ("secret", "open"):
+            outbox.add("t", name)
+        stub.otherwise = lambda seen: Fault.OTHER_MODEL if b"secret" in seen.body else Fault.NONE
+        flushed = await outbox.flush(client)
+        assert (flushed.sent, flushed.failed, stub.inputs) == (1, 1, ["open"])
+        (failed,) = outbox.list(state="failed")
+        assert "model_not_allowed" in (failed.standing.reason or "")
+        assert (await outbox.flush(client)).failed_earlier == 1
+
+    play(scene)

@@ -69,7 +69,7 @@ async def _finish(post: Post) -> tuple[list[Entry], dict[str, Job]]:
         async with AsyncClient(post.url) as client:
             flushed = await outbox.flush(client)
             assert (flushed.waiting, flushed.failed, flushed.trouble) == (0, 0, None)
-            jobs = {job.id: job async for job in client.jobs(limit=1000)}
+            jobs = {job.id: job async for job in client.jobs(page_size=1000)}
         return list(outbox.list()), jobs
 
 

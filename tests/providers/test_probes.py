@@ -165,3 +165,10 @@ def test_servers_that_list_nothing_are_no_failure() -> None:
 def test_an_inference_profile_by_its_arn_cannot_be_looked_for() -> None:
     arn = "arn:aws:bedrock:us-east-1:123456789012:inference-profile/us.amazon.nova-lite-v1:0"
     assert probe(CASES["bedrock"], CASES["bedrock"].there, arn)[0].has_model is None
+
+
+@pytest.mark.parametrize("name", ["openai", "anthropic", "ollama"])
+def test_json_that_is_no_list_of_models_is_no_sighting(name: str) -> None:
+    """Something answers there, and it is not the provider: `ollama pull` would not help."""
+    with pytest.raises(ProviderFailure, match="its body is no list of models"):
+        probe(CASES[name], _listed({"hello": 1}))

@@ -1,69 +1,16 @@
-"""From the process to a command and back: its streams, its errors, its exit code."""
+"""The way in: what a process loads before anything else, so that Ctrl-C is quiet from the start."""
 
-import io
-import logging
-import os
-import sys
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
-import typer
-
-from headgate.cli.app import app
-from headgate.cli.logs import log_to_stderr
-from headgate.cli.screen import silence
-from headgate.cli.words import printable
-from headgate.core.errors import HeadgateError, Refused, StoreUnavailable
-
-WRONG: Final = 2
-"""The input or the settings are wrong: the same again will fail again."""
-NOT_NOW: Final = 4
-"""The database cannot be reached, or there is no room: the same again may work later."""
+INTERRUPTED: Final = 130
 
 
 def main(words: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line; mistakes of the user end with a message and exit code 2, not a traceback."""
-    _open_missing_streams()
-    # A terminal that cannot show a bar or a dash gets a question mark, not a traceback.
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")
-    log_to_stderr(logging.WARNING)
-    code = _run(words)
     try:
-        sys.stdout.flush()
-    except OSError as error:
-        silence(sys.stdout)
-        if code == 0 and not isinstance(error, BrokenPipeError):
-            _tell(str(error))
-            code = WRONG
+        from headgate.cli.process import run  # noqa: PLC0415 - takes a second, in which somebody may press Ctrl-C
+
+        code = run(words)
+    except KeyboardInterrupt:
+        code = INTERRUPTED
     raise SystemExit(code)
-
-
-def _open_missing_streams() -> None:
-    """Who closed a stream (`>&-`) wants none; but the next file to be opened must not get its number."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, encoding="utf-8"))
-
-
-def _run(words: Sequence[str] | None) -> int:
-    try:
-        app(words, prog_name="headgate")
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
-    except Refused as error:
-        if isinstance(error, StoreUnavailable) and not error.waiting_helps:
-            _tell(str(error))
-            return WRONG
-        _tell(f"{error}\nNothing is wrong with what was asked: try again in {error.retry_after_s:.0f} s.")
-        return NOT_NOW
-    except (HeadgateError, OSError) as error:
-        _tell(str(error))
-        return WRONG
-    return 0
-
-
-def _tell(message: str) -> None:
-    """A provider's or a task's words may be part of it."""
-    typer.echo(f"headgate: {printable(message)}", err=True)

@@ -10,13 +10,14 @@ import typer
 from rich.text import Text
 
 from headgate.cli.options import ConfigOption, JsonOption
-from headgate.cli.remote import UrlOption, gateway_url, look_there, named_url
+from headgate.cli.remote import UrlOption, gateway_url, look_there, named_url, shaped
 from headgate.cli.running import run, settings_to_look, user_name
 from headgate.cli.screen import note, show, show_json, stdout
 from headgate.cli.tables import Column, Row, lay_out
 from headgate.cli.words import one_line, when
 from headgate.client import AsyncClient, GatewayUnreachable
 from headgate.core.health import Condition
+from headgate.core.operator_pause import pause_over
 from headgate.dispatch.models import ModelStatus
 from headgate.dispatch.status import UpstreamStatus
 
@@ -95,7 +96,7 @@ def _looked_up(config: Path | None) -> tuple[Sequence[ModelStatus], bool]:
 
 def _by_model(status: Mapping[str, Any]) -> Mapping[str, list[UpstreamStatus]]:
     gates: dict[str, list[UpstreamStatus]] = {}
-    for gate in msgspec.convert(status["upstreams"], list[UpstreamStatus]):
+    for gate in shaped(status["upstreams"], list[UpstreamStatus]):
         gates.setdefault(gate.model, []).append(gate)
     return gates
 
@@ -106,9 +107,10 @@ def _joined(
     for model in models:
         yield msgspec.structs.replace(model, upstreams=tuple(gates.get(model.model, ())))
     known = {model.model for model in models}
+    pauses = {model.paused.model: model.paused for model in models if model.paused is not None}
     for name, theirs in gates.items():
         if name not in known:
-            yield ModelStatus(model=name, paused=None, upstreams=tuple(theirs))
+            yield ModelStatus(model=name, paused=pause_over(pauses, name), upstreams=tuple(theirs))
 
 
 def _rows(model: ModelStatus, *, live: bool) -> Iterator[Row]:

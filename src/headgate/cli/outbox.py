@@ -18,6 +18,7 @@ from headgate.cli.screen import note, show, show_json, stdout
 from headgate.cli.tables import Column, Row, lay_out
 from headgate.cli.words import count_of, one_line, printable, since
 from headgate.client import Entry, Flushed, Outbox
+from headgate.core.errors import InvalidRequest
 from headgate.core.outbox import EntryState
 
 VARIABLE: Final = "HEADGATE_OUTBOX"
@@ -91,7 +92,7 @@ def list_entries(
     config: ConfigOption = None,
 ) -> None:
     """List what is in the outbox, in its order. What was sent is kept for a week."""
-    with _opened(file, config) as outbox:
+    with _found(file, config) as outbox:
         entries = outbox.list(state=state, stream=stream)
     if as_json:
         last_id = entries[-1].id if entries else None
@@ -112,7 +113,7 @@ def flush(
     Exit code 0: all is sent; 1: some failed and need you; 4: the gateway is full or away, or another process is
     sending: the rest waits.
     """
-    with _opened(file, config) as outbox:
+    with _found(file, config) as outbox:
         flushed = run_there(gateway_url(url, config), outbox.flush)
     if as_json:
         show_json(flushed)
@@ -124,7 +125,7 @@ def flush(
 @app.command("retry")
 def retry(entry_id: EntryArgument, file: FileOption = None, config: ConfigOption = None) -> None:
     """Let a failed entry wait again, in its old place and under its old key."""
-    with _opened(file, config) as outbox:
+    with _found(file, config) as outbox:
         entry = outbox.retry(entry_id)
     show(f"{entry.id} waits again. Send it: headgate outbox flush")
 
@@ -132,7 +133,7 @@ def retry(entry_id: EntryArgument, file: FileOption = None, config: ConfigOption
 @app.command("discard")
 def discard(entry_id: EntryArgument, file: FileOption = None, config: ConfigOption = None) -> None:
     """Remove an entry that is not sent."""
-    with _opened(file, config) as outbox:
+    with _found(file, config) as outbox:
         entry = outbox.discard(entry_id)
     show(f"{entry.id} is discarded")
     if entry.standing.doubt_since is not None:
@@ -144,10 +145,17 @@ def _opened(file: Path | None, config: Path | None) -> Outbox:
     return Outbox(named or Path(wiring.read_settings(config).data_dir) / "outbox.db")
 
 
+def _found(file: Path | None, config: Path | None) -> Outbox:
+    """Only adding makes a file that was named: another name is a mistake."""
+    if file is not None and not file.exists():
+        raise InvalidRequest(f"there is no outbox {file}; headgate outbox add makes one", param="file")
+    return _opened(file, config)
+
+
 def _code(flushed: Flushed) -> int:
     if flushed.busy or flushed.waiting:
         return UNSENT
-    return FAILED if flushed.failed else 0
+    return FAILED if flushed.failed or flushed.failed_earlier else 0
 
 
 def _tell(flushed: Flushed) -> None:
@@ -156,10 +164,11 @@ def _tell(flushed: Flushed) -> None:
             f"Another process is sending from this outbox; {count_of(flushed.waiting, 'entry', 'entries')} wait."
         )
         return
-    show(f"{flushed.sent} sent, {flushed.failed} failed, {flushed.waiting} waiting")
+    earlier = f", {flushed.failed_earlier} failed earlier" if flushed.failed_earlier else ""
+    show(f"{flushed.sent} sent, {flushed.failed} failed, {flushed.waiting} waiting{earlier}")
     if flushed.trouble is not None:
         note(printable(f"{flushed.trouble}\nNothing is lost: the rest waits for the next flush."))
-    if flushed.failed:
+    if flushed.failed or flushed.failed_earlier:
         note("See why: headgate outbox list --state failed")
 
 

@@ -63,4 +63,4 @@ def reach(
             f"--tenant is for the database; at {there} the tenant is that of the key in HEADGATE_API_KEY",
             param="tenant",
         )
-    return AtGateway(there.rstrip("/"))
+    return AtGateway(there)

@@ -5,12 +5,15 @@ import contextlib
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
+import msgspec
 import typer
 
 from headgate.cli.running import settings_to_look
 from headgate.client import AsyncClient, GatewayUnreachable
+from headgate.client.address import read_address
+from headgate.client.answers import unlike_a_gateway
 from headgate.core.errors import Unauthorized
 from headgate.core.retry import RetryPolicy
 from headgate.settings import Settings
@@ -29,12 +32,13 @@ _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - read,
 
 def named_url(url: str | None, config: Path | None) -> str | None:
     """The gateway that was named; None: the database is meant. Settings that are named beat a variable."""
-    return url or (None if config is not None else os.environ.get(VARIABLE)) or None
+    named = url or (None if config is not None else os.environ.get(VARIABLE))
+    return read_address(named) if named else None
 
 
 def gateway_url(url: str | None, config: Path | None) -> str:
     """The gateway that was named, else the one that listens where the settings say."""
-    return (named_url(url, config) or _listening(settings_to_look(config))).rstrip("/")
+    return named_url(url, config) or _listening(settings_to_look(config))
 
 
 def run_there(url: str, action: Callable[[AsyncClient], Awaitable[T]]) -> T:
@@ -61,6 +65,14 @@ async def first(found: AsyncGenerator[T, None], count: int) -> tuple[Sequence[T]
     return taken, False
 
 
+def shaped(told: Any, kind: type[T]) -> T:
+    """What a gateway told, as the record it stands for."""
+    try:
+        return msgspec.convert(told, kind)
+    except msgspec.ValidationError as error:
+        raise unlike_a_gateway("what was asked", error) from error
+
+
 def _run(opening: Callable[[], AsyncClient], action: Callable[[AsyncClient], Awaitable[T]]) -> T:
     async def main() -> T:
         async with opening() as client:
@@ -76,8 +88,8 @@ def _advised() -> Iterator[None]:
     try:
         yield
     except GatewayUnreachable as error:
-        words = f"{error} --url or {VARIABLE} names another."
-        raise GatewayUnreachable(words, sent=error.sent, retry_after_s=error.retry_after_s) from error
+        error.args = (f"{error} --url or {VARIABLE} names another.",)
+        raise
     except Unauthorized as error:
         if os.environ.get(KEY_VARIABLE):
             raise

@@ -5,11 +5,9 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from headgate.cli.backend import Made, Verb
 from headgate.cli.filters import Filter
-from headgate.cli.remote import first
+from headgate.cli.remote import first, shaped
 from headgate.client import AsyncClient
 from headgate.core.batch import Batch
 from headgate.core.errors import DeadlineExceeded, JobFailed
@@ -34,7 +32,7 @@ class RemoteBackend:
     async def jobs(
         self, *, state: JobState | None, task: str | None, model: str | None, limit: int, after: str | None
     ) -> tuple[Sequence[Job], bool]:
-        found = self._client.jobs(state=state, task=task, model=model, limit=limit, after=after)
+        found = self._client.jobs(state=state, task=task, model=model, page_size=limit, after=after)
         return await first(found, limit)
 
     async def wait(self, job_id: str, patience_s: float | None) -> Job | None:
@@ -49,11 +47,11 @@ class RemoteBackend:
     # ---- Dead letters ------------------------------------------------------------------------------------
 
     async def dead(self, which: Filter, *, limit: int, after: str | None) -> tuple[Sequence[Job], bool]:
-        found = self._client.dead_letters.list(**which.arguments(), limit=limit, after=after)
+        found = self._client.dead_letters.list(**which.arguments(), page_size=limit, after=after)
         return await first(found, limit)
 
     async def all_dead(self, which: Filter) -> AsyncGenerator[Job, None]:
-        async for job in self._client.dead_letters.list(**which.arguments(), limit=MOST_LISTED):
+        async for job in self._client.dead_letters.list(**which.arguments(), page_size=MOST_LISTED):
             yield job
 
     async def replay(self, job_id: str, new_input: Any) -> None:
@@ -93,7 +91,7 @@ class RemoteBackend:
         return _batch(await self._client.batches.get(batch_id))
 
     async def batches(self, *, limit: int, after: str | None) -> tuple[Sequence[Batch], bool]:
-        found, more = await first(self._client.batches.list(limit=limit, after=after), limit)
+        found, more = await first(self._client.batches.list(page_size=limit, after=after), limit)
         return [_batch(told) for told in found], more
 
     async def wait_for_batch(self, batch_id: str, patience_s: float | None) -> Batch | None:
@@ -110,10 +108,11 @@ class RemoteBackend:
 
 
 def _batch(told: Mapping[str, Any]) -> Batch:
-    return msgspec.convert(told, Batch)
+    return shaped(told, Batch)
 
 
 def _done(job: Job) -> int:
     """Progress and result of a job that acts on many are alike."""
     told = job.result if job.state is JobState.COMPLETED else job.progress
-    return int(told["done"]) if isinstance(told, dict) else 0
+    done = told.get("done") if isinstance(told, dict) else None
+    return done if isinstance(done, int) else 0

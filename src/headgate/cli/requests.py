@@ -4,12 +4,11 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Final
 
-import msgspec
 import typer
 from rich.text import Text
 
 from headgate.cli.options import ConfigOption, JsonOption, LimitOption, ModelFilter
-from headgate.cli.remote import UrlOption, first, gateway_url, look_there
+from headgate.cli.remote import UrlOption, first, gateway_url, look_there, shaped
 from headgate.cli.screen import note, show, show_json, stdout
 from headgate.cli.tables import Column, Row, lay_out
 from headgate.cli.words import one_line, since, when
@@ -41,10 +40,11 @@ def show_request(
 ) -> None:
     """Show one call: its attempts, waits and refusals one by one, tokens, cost and end."""
     told = look_there(gateway_url(url, config), lambda client: client.request(request_id))
+    story = shaped(told, RequestStory)
     if as_json:
         show_json(told)
     else:
-        show(*_lines(msgspec.convert(told, RequestStory)))
+        show(*_lines(story))
 
 
 @app.command("list")
@@ -61,16 +61,19 @@ def list_requests(
     """List the last calls, the latest first. Each process remembers its own 10,000."""
     told, more = look_there(
         gateway_url(url, config),
-        lambda client: first(client.requests(model=model, status=status, limit=limit, after=after), limit),
+        lambda client: first(
+            client.requests(model=model, status=status, page_size=limit, after=after), limit
+        ),
     )
-    last_id = told[-1]["id"] if told else None
+    stories = shaped(told, list[RequestStory])
+    last_id = stories[-1].id if stories else None
     if as_json:
         show_json({"object": "list", "data": told, "has_more": more, "last_id": last_id})
         return
     if not told:
         show("No calls match." if model or status or after else "No calls yet.")
         return
-    _show_table(msgspec.convert(told, list[RequestStory]))
+    _show_table(stories)
     if more:
         note(Text(f"There are more: add --after {one_line(str(last_id))}", "dim"))
 

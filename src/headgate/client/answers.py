@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from headgate.client.errors import GatewayUnreachable, NotFound
+from headgate.client.errors import COME_BACK_S, GatewayUnreachable, NotFound
 from headgate.core import errors
 from headgate.core.errors import CallFailed, HeadgateError, InvalidRequest, Refused
 from headgate.core.failures import Failure, FailureKind, retry_after_s
@@ -27,20 +27,31 @@ class Answer(NamedTuple):
     headers: Mapping[str, str]
     body: bytes
 
-    @property
-    def json(self) -> Any:
-        return self.read(Any)
-
     def read(self, kind: type[T]) -> T:
-        try:
-            return msgspec.json.decode(self.body, type=kind)
-        except _UNREADABLE as error:
-            raise GatewayUnreachable(f"what answered is no headgate: {error}", sent=True) from error
+        return read_json(self.body, kind, self.path)
+
+    def read_object(self, shape: type[Any]) -> dict[str, Any]:
+        """The whole object, once it is known to have what the shape demands."""
+        self.read(shape)
+        return self.read(dict[str, Any])
+
+
+def read_json(text: bytes | msgspec.Raw, kind: type[T], path: str) -> T:
+    """JSON of this shape; whoever answers with anything else is no gateway."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except _UNREADABLE as error:
+        raise unlike_a_gateway(path, error) from error
+
+
+def unlike_a_gateway(path: str, why: object) -> GatewayUnreachable:
+    message = f"{path} was answered, and not as a headgate does: {why}."
+    return GatewayUnreachable(message, sent=True, waiting_helps=False)
 
 
 class _Told(msgspec.Struct):
+    code: str
     message: str = ""
-    code: str | None = None
     param: str | None = None
 
 
@@ -113,8 +124,8 @@ def read_error(answer: Answer, host: str, *, wait_s: float | None = None) -> Hea
     try:
         told = msgspec.json.decode(answer.body, type=_ErrorBody).error
     except _UNREADABLE:
-        return _foreign(answer, host)
-    code = told.code or ""
+        return _foreign(answer, host, wait_s)
+    code = told.code
     if code in _REFUSALS:
         return _REFUSALS[code](told.message, retry_after_s=1.0 if wait_s is None else wait_s)
     if code in _CALLS:
@@ -133,7 +144,7 @@ def error_in_stream(data: bytes, host: str) -> HeadgateError:
 
 def _mistake(told: _Told, path: str) -> InvalidRequest:
     """In the gateway's own words: some of these classes would write theirs."""
-    kind = _MISTAKES.get(told.code or "", InvalidRequest)
+    kind = _MISTAKES.get(told.code, InvalidRequest)
     if told.code == "not_found" and told.param == "model":
         kind = errors.UnknownModel
     elif told.code == "not_found":
@@ -144,16 +155,19 @@ def _mistake(told: _Told, path: str) -> InvalidRequest:
 
 
 def _failed_call(told: _Told, answer: Answer, wait_s: float | None) -> CallFailed:
-    error, kind = _CALLS[told.code or ""]
+    error, kind = _CALLS[told.code]
     failure = Failure(kind=kind, message=told.message, status=answer.status, retry_after_s=wait_s)
     attempts = answer.headers.get("x-headgate-attempts", "")
     return error(told.message, failure=failure, attempts=int(attempts) if attempts.isdecimal() else 0)
 
 
-def _foreign(answer: Answer, host: str) -> HeadgateError:
+def _foreign(answer: Answer, host: str, wait_s: float | None) -> GatewayUnreachable:
     """A proxy in between, or another server altogether."""
     words = answer.body[:_LONGEST_TEXT].decode("utf-8", "replace").strip()
     message = f"{host} answered {answer.status}, and not as a headgate does: {words!r}"
-    if 400 <= answer.status < 500 and answer.status not in _AGAIN:
-        return InvalidRequest(message)
-    return GatewayUnreachable(message, sent=True)
+    return GatewayUnreachable(
+        f"{message}.",
+        sent=True,
+        retry_after_s=COME_BACK_S if wait_s is None else wait_s,
+        waiting_helps=answer.status in _AGAIN,
+    )

@@ -3,16 +3,19 @@
 import urllib.parse
 from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from headgate.client.answers import Answer
+from headgate.client.answers import Answer, read_json
 from headgate.client.line import Call, Line
 from headgate.core.errors import InvalidRequest
 from headgate.core.idempotency import check_key
+from headgate.core.json_text import encode_json
 
 T = TypeVar("T")
+GRACE_S: Final = 0.5
+"""What a wait may take longer than it was given: the way there and back of its last look."""
 
 
 class Page(msgspec.Struct):
@@ -30,8 +33,11 @@ class Asking:
         self.line = line
         self._new_id = new_id
 
-    async def _get(self, path: str, query: Mapping[str, Any] | None = None) -> Answer:
-        return await self.line.ask(Call(method="GET", path=with_query(path, query or {})))
+    async def _get(
+        self, path: str, query: Mapping[str, Any] | None = None, *, timeout_s: float | None = None
+    ) -> Answer:
+        call = Call(method="GET", path=with_query(path, query or {}))
+        return await self.line.ask(call, timeout_s=timeout_s)
 
     async def _post(self, path: str, body: Any = None, *, key: str | None = None) -> Answer:
         return await self.line.ask(self._posting(path, body, key=key))
@@ -40,7 +46,7 @@ class Asking:
         self, path: str, body: Any, *, key: str | None, headers: tuple[tuple[bytes, bytes], ...] = ()
     ) -> Call:
         """A request that may be sent several times and counts once."""
-        content = b"" if body is None else msgspec.json.encode(body)
+        content = b"" if body is None else encode_json(body, what="the request")
         made = self._new_id() if key is None else header_key(key)
         return Call(method="POST", path=path, body=content, key=made, headers=headers)
 
@@ -50,7 +56,7 @@ class Asking:
         while True:
             page = (await self._get(path, {**query, "after": after})).read(Page)
             for entry in page.data:
-                yield msgspec.json.decode(entry, type=kind)
+                yield read_json(entry, kind, path)
             after = page.last_id
             if not page.has_more or after is None:
                 return
@@ -65,12 +71,16 @@ def header_key(key: str) -> str:
 
 def with_query(path: str, query: Mapping[str, Any]) -> str:
     asked = {name: _text(value) for name, value in query.items() if value is not None}
-    return f"{path}?{urllib.parse.urlencode(asked)}" if asked else path
+    words = "&".join(f"{name}={in_path(value)}" for name, value in asked.items())
+    return f"{path}?{words}" if words else path
 
 
 def in_path(word: str) -> str:
     """An id as a part of a path, whatever somebody made of it."""
-    return urllib.parse.quote(word, safe="")
+    try:
+        return urllib.parse.quote(word, safe="")
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"{word[:100]!r} is no text that can be sent: {error}") from error
 
 
 def given(**fields: Any) -> dict[str, Any]:

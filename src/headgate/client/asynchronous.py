@@ -9,13 +9,13 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from headgate.client.asking import Asking, given, in_path, with_query
+from headgate.client.asking import GRACE_S, Asking, given, in_path
 from headgate.client.batches import Batches
 from headgate.client.bookmarks import Bookmarks
 from headgate.client.chat_stream import ChatStream
 from headgate.client.dead_letters import DeadLetters
 from headgate.client.feeder import Feeder, Item, Progress, Source
-from headgate.client.line import Call, Line
+from headgate.client.line import Line
 from headgate.core.errors import DeadlineExceeded, InvalidRequest
 from headgate.core.job import Job, JobState
 from headgate.core.messages import Lane, Message
@@ -106,7 +106,7 @@ class AsyncClient(Asking):
         """Ask a model. Messages, or one text, and what else belongs into the body (`model=`, `temperature=`, …); or a whole body."""
         asked = _chat_body(messages, body, params)
         call = self._posting("/v1/chat/completions", asked, key=idempotency_key, headers=_lane_header(lane))
-        return (await self.line.ask(call, timeout_s=timeout_s)).read(JSON)
+        return (await self.line.ask(call, timeout_s=timeout_s)).read_object(_Completion)
 
     def stream(
         self,
@@ -137,7 +137,7 @@ class AsyncClient(Asking):
         call = self._posting(
             "/v1/embeddings", {**params, "input": input}, key=idempotency_key, headers=_lane_header(lane)
         )
-        return (await self.line.ask(call, timeout_s=timeout_s)).read(JSON)
+        return (await self.line.ask(call, timeout_s=timeout_s)).read_object(_Objects)
 
     # ---- Jobs --------------------------------------------------------------------------------------------
 
@@ -171,8 +171,9 @@ class AsyncClient(Asking):
         while True:
             began_at = clock.now()
             look_s = max(0.0, min(LONGEST_WAIT_S, ends_at - began_at))
-            path = with_query(f"/v1/jobs/{in_path(job_id)}", {"wait": f"{look_s:g}"})
-            answer = await self.line.ask(Call(method="GET", path=path), timeout_s=look_s + _PATIENCE_S)
+            path = f"/v1/jobs/{in_path(job_id)}"
+            patience_s = min(look_s + _PATIENCE_S, max(0.0, ends_at - began_at) + GRACE_S)
+            answer = await self._get(path, {"wait": f"{look_s:g}"}, timeout_s=patience_s)
             job = answer.read(Job)
             if job.state.final:
                 return job
@@ -190,11 +191,11 @@ class AsyncClient(Asking):
         state: str | None = None,
         task: str | None = None,
         model: str | None = None,
-        limit: int | None = None,
+        page_size: int | None = None,
         after: str | None = None,
     ) -> AsyncGenerator[Job, None]:
-        """All jobs that match, newest first. `limit` is the size of a page, not of the list; `after` goes on behind a job."""
-        query = {"state": state, "task": task, "model": model, "limit": limit, "after": after}
+        """All jobs that match, newest first, fetched page by page. `after` goes on behind a job."""
+        query = {"state": state, "task": task, "model": model, "limit": page_size, "after": after}
         return self._pages("/v1/jobs", query, Job)
 
     async def feed(
@@ -229,18 +230,18 @@ class AsyncClient(Asking):
     # ---- The gateway itself ------------------------------------------------------------------------------
 
     async def models(self) -> list[str]:
-        return [model["id"] for model in (await self._get("/v1/models")).json["data"]]
+        return [model.id for model in (await self._get("/v1/models")).read(_Models).data]
 
     async def pause_model(self, model: str) -> OperatorPause:
         """From now on nobody calls this model, `name/*` for a family. For keys that operate."""
         return (await self._post("/v1/models/pause", {"model": model})).read(OperatorPause)
 
     async def resume_model(self, model: str) -> None:
-        await self._post("/v1/models/resume", {"model": model})
+        (await self._post("/v1/models/resume", {"model": model})).read(_Named)
 
     async def status(self) -> JSON:
         """`GET /queue/status`: who waits, what is free, whether an interactive call would be admitted now."""
-        return (await self._get("/queue/status")).read(JSON)
+        return (await self._get("/queue/status")).read_object(_Status)
 
     async def request(self, request_id: str) -> JSON:
         """What became of one of the last calls, by the `x-request-id` of its answer."""
@@ -251,16 +252,40 @@ class AsyncClient(Asking):
         *,
         model: str | None = None,
         status: str | None = None,
-        limit: int | None = None,
+        page_size: int | None = None,
         after: str | None = None,
     ) -> AsyncGenerator[JSON, None]:
         """The last calls that the gateway remembers, the latest end first."""
-        query = {"model": model, "status": status, "limit": limit, "after": after}
+        query = {"model": model, "status": status, "limit": page_size, "after": after}
         return self._pages("/v1/requests", query, JSON)
 
 
 class _SubmittedMany(msgspec.Struct):
     data: list[Submitted]
+
+
+class _Completion(msgspec.Struct):
+    choices: list[JSON]
+
+
+class _Objects(msgspec.Struct):
+    data: list[JSON]
+
+
+class _Model(msgspec.Struct):
+    id: str
+
+
+class _Models(msgspec.Struct):
+    data: list[_Model]
+
+
+class _Named(msgspec.Struct):
+    model: str
+
+
+class _Status(msgspec.Struct):
+    upstreams: list[JSON]
 
 
 def _chat_body(
@@ -275,4 +300,4 @@ def _chat_body(
 
 
 def _lane_header(lane: Lane | str | None) -> tuple[tuple[bytes, bytes], ...]:
-    return () if lane is None else ((b"x-headgate-lane", str(lane).encode()),)
+    return () if lane is None else ((b"x-headgate-lane", str(lane).encode("ascii", "replace")),)

@@ -8,9 +8,11 @@ from typing import Any, Final
 
 import msgspec
 
-from headgate.client.asking import Asking, in_path
+from headgate.client.answers import read_json
+from headgate.client.asking import GRACE_S, Asking, in_path
 from headgate.client.line import Call, Line
-from headgate.core.errors import DeadlineExceeded
+from headgate.core.errors import DeadlineExceeded, StateConflict
+from headgate.core.json_text import encode_json
 from headgate.transport import TransportError
 
 Batch = dict[str, Any]
@@ -44,28 +46,28 @@ class Batches(Asking):
         body = {"input_file_id": file_id, "endpoint": endpoint, "completion_window": completion_window}
         if metadata is not None:
             body["metadata"] = dict(metadata)  # type: ignore[assignment]
-        return (await self._post("/v1/batches", body, key=idempotency_key)).read(Batch)
+        return (await self._post("/v1/batches", body, key=idempotency_key)).read_object(_Standing)
 
     async def upload(self, lines: Lines, *, endpoint: str = "/v1/chat/completions") -> str:
         """A file's id."""
         form = _form(self._boundary, *_content(lines, endpoint))
         kind = (b"content-type", f"multipart/form-data; boundary={self._boundary}".encode())
         call = Call(method="POST", path="/v1/files", body=form, key=self._new_id(), headers=(kind,))
-        return str((await self.line.ask(call)).json["id"])
+        return (await self.line.ask(call)).read(_File).id
 
     async def get(self, batch_id: str) -> Batch:
-        return (await self._get(f"/v1/batches/{in_path(batch_id)}")).read(Batch)
+        return await self._look(batch_id)
 
-    def list(self, *, limit: int | None = None, after: str | None = None) -> AsyncGenerator[Batch, None]:
-        return self._pages("/v1/batches", {"limit": limit, "after": after}, Batch)
+    def list(self, *, page_size: int | None = None, after: str | None = None) -> AsyncGenerator[Batch, None]:
+        return self._pages("/v1/batches", {"limit": page_size, "after": after}, Batch)
 
     async def cancel(self, batch_id: str) -> Batch:
-        return (await self._post(f"/v1/batches/{in_path(batch_id)}/cancel")).read(Batch)
+        return (await self._post(f"/v1/batches/{in_path(batch_id)}/cancel")).read_object(_Standing)
 
     async def retry(self, batch_id: str, *, idempotency_key: str | None = None) -> Batch:
         """A new batch of the lines that failed."""
         path = f"/v1/batches/{in_path(batch_id)}/retry"
-        return (await self._post(path, key=idempotency_key)).read(Batch)
+        return (await self._post(path, key=idempotency_key)).read_object(_Standing)
 
     async def wait(
         self,
@@ -78,7 +80,11 @@ class Batches(Asking):
         clock = self.line.clock
         ends_at = math.inf if timeout is None else clock.now() + timeout
         look_s = FIRST_LOOK_S
-        while (batch := await self.get(batch_id))["status"] not in _ENDED:
+        while True:
+            patience_s = min(self.line.timeout_s, max(0.0, ends_at - clock.now()) + GRACE_S)
+            batch = await self._look(batch_id, timeout_s=patience_s)
+            if batch["status"] in _ENDED:
+                return batch
             if on_progress is not None:
                 on_progress(batch)
             left_s = ends_at - clock.now()
@@ -86,21 +92,43 @@ class Batches(Asking):
                 raise DeadlineExceeded(f"batch {batch_id} has not ended within {timeout:g} s; it goes on")
             await clock.sleep(min(look_s, left_s))
             look_s = min(look_s * 2, LONGEST_LOOK_S)
-        return batch
 
     async def output(self, batch_id: str, *, errors: bool = False) -> AsyncGenerator[dict[str, Any], None]:
-        """The lines of the output file, or of the error file, one by one as they arrive; none where there is no file."""
-        file_id = (await self.get(batch_id)).get("error_file_id" if errors else "output_file_id")
+        """The lines of the output file, or of the error file, one by one as they arrive; none where there is no file.
+
+        `StateConflict` while the batch has not ended.
+        """
+        batch = await self._look(batch_id)
+        if batch["status"] not in _ENDED:
+            raise StateConflict(
+                f"batch {batch_id} is {batch['status']}: wait for its end, then read its files"
+            )
+        file_id = batch.get("error_file_id" if errors else "output_file_id")
         if file_id is None:
             return
-        call = Call(method="GET", path=f"/v1/files/{in_path(file_id)}/content")
+        call = Call(method="GET", path=f"/v1/files/{in_path(str(file_id))}/content")
         with await self.line.open(call) as response:
             try:
                 async for line in response.lines():
                     if line:
-                        yield msgspec.json.decode(line)
+                        yield read_json(line, dict[str, Any], call.path)
             except TransportError as error:
                 raise self.line.setback_of(error).error from error
+
+    async def _look(self, batch_id: str, *, timeout_s: float | None = None) -> Batch:
+        path = f"/v1/batches/{in_path(batch_id)}"
+        return (await self._get(path, timeout_s=timeout_s)).read_object(_Standing)
+
+
+class _File(msgspec.Struct):
+    id: str
+
+
+class _Standing(msgspec.Struct):
+    """What every batch tells."""
+
+    id: str
+    status: str
 
 
 def _content(lines: Lines, endpoint: str) -> tuple[bytes, str]:
@@ -108,7 +136,7 @@ def _content(lines: Lines, endpoint: str) -> tuple[bytes, str]:
         path = Path(lines)
         return path.read_bytes(), path.name
     requests = ({"method": "POST", "url": endpoint, **line} for line in lines)
-    return b"".join(msgspec.json.encode(request) + b"\n" for request in requests), "batch.jsonl"
+    return b"".join(encode_json(request, what="a line") + b"\n" for request in requests), "batch.jsonl"
 
 
 def _form(boundary: str, content: bytes, name: str) -> bytes:

@@ -26,9 +26,9 @@ class Bookmarks(Asking):
         body = bookmark_body(url, title=title, tags=tags, source_hint=source_hint, created_from=created_from)
         return (await self._post(PATH, body, key=idempotency_key)).read(Bookmark)
 
-    def list(self, /, *, limit: int | None = None, **filters: Any) -> AsyncGenerator[Bookmark, None]:
-        """Newest first. `limit` is the size of a page."""
-        return self._pages(PATH, {**filters, "limit": limit}, Bookmark)
+    def list(self, /, *, page_size: int | None = None, **filters: Any) -> AsyncGenerator[Bookmark, None]:
+        """Newest first, fetched page by page."""
+        return self._pages(PATH, {**filters, "limit": page_size}, Bookmark)
 
     async def get(self, bookmark_id: str) -> Bookmark:
         return (await self._get(f"{PATH}/{in_path(bookmark_id)}")).read(Bookmark)

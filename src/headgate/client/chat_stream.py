@@ -63,7 +63,7 @@ class ChatStream:
 
     def _chunk(self, event: Event) -> Chunk:
         try:
-            chunk: Chunk = msgspec.json.decode(event.data)
+            chunk = msgspec.json.decode(event.data, type=Chunk)
         except UNREADABLE as error:
             raise StreamCut(f"{self._line.url} sent an event that is no JSON", failure=_CUT) from error
         if event.name == b"error" or "error" in chunk:

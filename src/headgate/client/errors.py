@@ -10,10 +10,14 @@ class GatewayUnreachable(Refused):
 
     code = "gateway_unreachable"
 
-    def __init__(self, message: str, *, sent: bool, retry_after_s: float = COME_BACK_S) -> None:
+    def __init__(
+        self, message: str, *, sent: bool, retry_after_s: float = COME_BACK_S, waiting_helps: bool = True
+    ) -> None:
         super().__init__(message, retry_after_s=retry_after_s)
         self.sent = sent
         """True when the request went out: it may have been carried out, and only its answer is missing."""
+        self.waiting_helps = waiting_helps
+        """False when what answered is no gateway: another URL is needed, not another time."""
 
 
 class NotFound(InvalidRequest):

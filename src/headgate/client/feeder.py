@@ -13,9 +13,10 @@ import msgspec
 
 from headgate.client.asking import given, in_path
 from headgate.client.line import ONCE, Call, Line
-from headgate.core.errors import DeadlineExceeded, InvalidRequest, Refused
+from headgate.core.errors import DeadlineExceeded, InvalidRequest, ModelNotAllowed, Refused
 from headgate.core.feeding import Pace
 from headgate.core.job import Job, JobState
+from headgate.core.json_text import encode_json
 
 Item = TypeVar("Item")
 Source: TypeAlias = Iterable[Item] | AsyncIterable[Item]
@@ -64,6 +65,8 @@ class Feeder(Generic[Item]):
     ) -> None:
         if in_flight < 1:
             raise InvalidRequest("in_flight must be at least 1", param="in_flight")
+        if not run:
+            raise InvalidRequest("run must be a name: it is part of every item's key", param="run")
         self._line = line
         self._task = task
         self._run = run
@@ -144,12 +147,11 @@ class Feeder(Generic[Item]):
 
     async def _submit(self, item: Item) -> None:
         content = item if self._input is None else self._input(item)
-        body = msgspec.json.encode({"task": self._task, "input": content, **self._options})
-        call = Call(method="POST", path="/v1/jobs", body=body, key=self._key_of(item))
+        key = self._key(item)
         try:
-            answer = await self._line.ask(call, retry=ONCE)
-        except InvalidRequest as error:
-            if error.param == "task":
+            answer = await self._line.ask(self._call(content, key), retry=ONCE)
+        except (InvalidRequest, ModelNotAllowed) as error:
+            if getattr(error, "param", None) == "task":
                 raise  # No item will fare better.
             self._count(rejected=self._progress.rejected + 1)
             if self._on_rejected is not None:
@@ -170,9 +172,16 @@ class Feeder(Generic[Item]):
         if self._on_end is not None:
             self._on_end(item, job)
 
-    def _key_of(self, item: Item) -> str:
+    def _call(self, content: Any, key: str) -> Call:
+        body = encode_json({"task": self._task, "input": content, **self._options}, what="the job")
+        return Call(method="POST", path="/v1/jobs", body=body, key=self._key_of(key))
+
+    def _key_of(self, key: str) -> str:
         """The same for the same item of the same run, in every process."""
-        return hashlib.sha256(f"{self._run}\0{self._key(item)}".encode()).hexdigest()
+        try:
+            return hashlib.sha256(f"{self._run}\0{key}".encode()).hexdigest()
+        except UnicodeEncodeError as error:
+            raise InvalidRequest(f"the key {key[:100]!r} is no text: {error}", param="key") from error
 
     def _count(self, **fields: float) -> None:
         self._progress = msgspec.structs.replace(self._progress, **fields)

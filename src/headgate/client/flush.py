@@ -14,6 +14,7 @@ from headgate.core.errors import (
     HeadgateError,
     InvalidRequest,
     KeyInProgress,
+    ModelNotAllowed,
     NotAllowed,
     Refused,
     SettingsError,
@@ -21,10 +22,12 @@ from headgate.core.errors import (
     StoreUnavailable,
     Unauthorized,
 )
+from headgate.core.job import Job
 from headgate.core.outbox import EntryState, Failed, NotNow, Outcome, Standing, Taken
 from headgate.core.ports.clock import Chance, Clock
 from headgate.core.retry import RetryPolicy
 
+JOBS: Final = "/v1/jobs"
 STREAMS_AT_ONCE: Final = 8
 _AGAIN: Final = RetryPolicy.web()
 _OPERATORS: Final = (Unauthorized, NotAllowed, SettingsError)
@@ -32,8 +35,9 @@ _OPERATORS: Final = (Unauthorized, NotAllowed, SettingsError)
 _PERHAPS_STORED: Final = (StoreUnavailable, KeyInProgress, GatewayUnreachable)
 
 
-class _Stored(msgspec.Struct):
+class _Bookmark(msgspec.Struct):
     id: str
+    url: str
 
 
 class Flushed(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +45,8 @@ class Flushed(msgspec.Struct, frozen=True, kw_only=True):
 
     sent: int = 0
     failed: int = 0
+    failed_earlier: int = 0
+    """By flushes before this one; they still need a person."""
     waiting: int = 0
     busy: bool = False
     """Another process is sending from this file; nothing was done."""
@@ -64,6 +70,7 @@ class Flush:
         """What ends the flush with an error: a wrong access key, a disk that is full."""
 
     async def run(self, *, prune_before: float) -> Flushed:
+        self._line.stay_on_one_loop()
         await asyncio.to_thread(self._file.prune, before=prune_before)
         places = asyncio.Semaphore(STREAMS_AT_ONCE)
 
@@ -82,7 +89,8 @@ class Flush:
         return Flushed(
             sent=self._sent,
             failed=self._failed,
-            waiting=await asyncio.to_thread(self._file.count_waiting),
+            failed_earlier=max(0, await self._count(EntryState.FAILED) - self._failed),
+            waiting=await self._count(EntryState.WAITING),
             trouble=None if self._trouble is None else str(self._trouble),
             retry_after_s=getattr(self._trouble, "retry_after_s", 0.0),
         )
@@ -117,10 +125,11 @@ class Flush:
         call = Call(method="POST", path=entry.path, body=bytes(entry.body), key=entry.key)
         try:
             answer = await self._line.ask(call, retry=ONCE)
-            return Taken(answer.read(_Stored).id)
+            kind: type[Job | _Bookmark] = Job if entry.path == JOBS else _Bookmark
+            return Taken(answer.read(kind).id)
         except HeadgateError as error:
             outcome = outcome_of(error)
-            if isinstance(error, _OPERATORS):
+            if isinstance(outcome, NotNow) and isinstance(error, _OPERATORS):
                 self._fatal = error
             elif isinstance(outcome, NotNow):
                 self._trouble = error
@@ -131,12 +140,17 @@ class Flush:
             return entry
         return await asyncio.to_thread(self._file.write, entry, standing, now=self._now())
 
+    async def _count(self, state: EntryState) -> int:
+        return await asyncio.to_thread(self._file.count, state)
+
     def _now(self) -> float:
         return self._clock.utc().timestamp()
 
 
 def outcome_of(error: HeadgateError) -> Outcome:
     """What an error says about the entry: whether it counts, and whether the gateway may have it all the same."""
+    if isinstance(error, ModelNotAllowed):
+        return Failed(f"{error.code}: {error}", nothing_stored=True)
     if isinstance(error, GatewayUnreachable):
         return NotNow(nothing_stored=not error.sent)
     if isinstance(error, Refused):

@@ -3,11 +3,13 @@
 Knows HTTP, deadlines and keys; knows nothing of chats, jobs or batches.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 import msgspec
 
+from headgate.client.address import read_address
 from headgate.client.answers import Answer, Setback, read_setback
 from headgate.client.errors import GatewayUnreachable
 from headgate.core.errors import DeadlineExceeded, SettingsError
@@ -50,14 +52,23 @@ class Line:
         clock: Clock,
         chance: Chance,
     ) -> None:
-        self.url = url.rstrip("/")
+        self.url = read_address(url)
         self.retry = retry
         self.timeout_s = timeout_s
         self.clock = clock
         self._transport = transport
         self._chance = chance
         self._static = () if api_key is None else ((b"authorization", b"Bearer " + api_key.encode()),)
-        self._endpoint("GET", "/")  # A URL or key that cannot be used is told now, not by the first call.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._endpoint("GET", "/")  # A key that cannot be used is told now, not by the first call.
+
+    def stay_on_one_loop(self) -> None:
+        """Connections wake only those who wait on the loop that opened them."""
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        elif self._loop is not loop:
+            raise RuntimeError("this client belongs to another event loop; open one in each")
 
     async def ask(
         self, call: Call, *, timeout_s: float | None = None, retry: RetryPolicy | None = None
@@ -93,6 +104,7 @@ class Line:
         retry: RetryPolicy | None,
     ) -> T:
         """One deadline over all tries and waits."""
+        self.stay_on_one_loop()
         policy = retry or self.retry
         ends_at = self.clock.now() + (self.timeout_s if timeout_s is None else timeout_s)
         number = 0
@@ -137,7 +149,7 @@ class Line:
         try:
             return Endpoint(self.url + path, method=method, headers=self._static)
         except (UrlRefused, HeaderRefused) as error:
-            raise SettingsError(f"the gateway at {self.url[:100]!r} cannot be asked: {error}") from error
+            raise SettingsError(f"the gateway at {self.url} cannot be asked: {error}") from error
 
     def setback_of(self, error: TransportError) -> Setback:
         """Trouble on the wire. It is never known whether a request that went out was carried out: that is what keys are for."""

@@ -7,24 +7,40 @@ import os
 import random
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, Self
-
-import msgspec
+from typing import Any, Final, Self
 
 from headgate.client.asking import given, header_key
 from headgate.client.asynchronous import AsyncClient
 from headgate.client.bookmarks import PATH as BOOKMARKS
 from headgate.client.bookmarks import bookmark_body
-from headgate.client.flush import Flush, Flushed
+from headgate.client.flush import JOBS, Flush, Flushed
 from headgate.client.outbox_file import Entry, OutboxFile
 from headgate.core import outbox as rules
 from headgate.core.errors import InvalidRequest, StateConflict
 from headgate.core.feeding import Pace
+from headgate.core.json_text import encode_json
 from headgate.core.messages import check_text
 from headgate.core.outbox import EntryState
 from headgate.core.ports.clock import Chance, Clock
 from headgate.machine.clock import SystemClock
 from headgate.machine.ids import random_id
+
+OPTIONS: Final = frozenset(
+    {
+        "model",
+        "lane",
+        "priority",
+        "max_attempts",
+        "run_at",
+        "expires_after_s",
+        "timeout_s",
+        "dedup_key",
+        "hold",
+        "webhook",
+        "metadata",
+    }
+)
+"""What may be said about a job besides its task and input."""
 
 
 class Outbox:
@@ -73,9 +89,12 @@ class Outbox:
         **options: Any,
     ) -> Entry:
         """A job to be submitted. It is on the disk when this returns, with the key it will have for ever."""
-        return self._add(
-            "/v1/jobs", {"task": task, "input": input, **given(**options)}, stream, idempotency_key
-        )
+        check_text("task", task)
+        if unknown := options.keys() - OPTIONS:
+            raise InvalidRequest(
+                f"a job has no {min(unknown)!r}; there are {', '.join(sorted(OPTIONS))}", param=min(unknown)
+            )
+        return self._add(JOBS, {"task": task, "input": input, **given(**options)}, stream, idempotency_key)
 
     def add_bookmark(
         self, url: str, *, stream: str = "bookmarks", idempotency_key: str | None = None, **fields: Any
@@ -116,7 +135,7 @@ class Outbox:
         """Send what waits, as far as it goes. A gateway that is full or away ends it early, and costs no entry anything."""
         with self._file.only_sender() as alone:
             if not alone:
-                return Flushed(busy=True, waiting=self._file.count_waiting())
+                return Flushed(busy=True, waiting=self._file.count(EntryState.WAITING))
             return await Flush(self._file, client.line, self._clock, self._chance, self._horizon_s).run(
                 prune_before=self._now() - self._keep_s
             )
@@ -133,7 +152,7 @@ class Outbox:
         check_text("stream", stream)
         made = self._new_id() if key is None else header_key(key)
         return self._file.add(
-            stream=stream, path=path, body=msgspec.json.encode(body), key=made, now=self._now()
+            stream=stream, path=path, body=encode_json(body, what="the entry"), key=made, now=self._now()
         )
 
     def _now(self) -> float:

@@ -62,7 +62,7 @@ where id = :id and version = :version returning *
 """
 _DISCARD: Final = "delete from entries where id = ? and state <> 'sent' returning *"
 _PRUNE: Final = "delete from entries where state = 'sent' and changed_at < ?"
-_COUNT: Final = "select count(*) from entries where state = 'waiting'"
+_COUNT: Final = "select count(*) from entries where state = ?"
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,8 +137,8 @@ class OutboxFile:
     def prune(self, *, before: float) -> None:
         self._rows(_PRUNE, (before,))
 
-    def count_waiting(self) -> int:
-        return int(self._rows(_COUNT)[0][0])
+    def count(self, state: EntryState) -> int:
+        return int(self._rows(_COUNT, (str(state),))[0][0])
 
     @contextlib.contextmanager
     def only_sender(self) -> Iterator[bool]:

@@ -1,7 +1,10 @@
 """How often a feeder may knock: calmly while all goes well, ever more rarely while it is refused."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Final
+
+from headgate.core.errors import InvalidRequest
 
 EVERY_S: Final = 10.0
 SERIES_S: Final = (30.0, 60.0, 120.0, 240.0, 300.0)
@@ -14,6 +17,10 @@ class Pace:
 
     every_s: float = EVERY_S
     refusals: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.every_s < math.inf:
+            raise InvalidRequest("every_s must be a number of seconds greater than 0", param="every_s")
 
     def succeeded(self) -> "Pace":
         return replace(self, refusals=0) if self.refusals else self

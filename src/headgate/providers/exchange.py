@@ -69,19 +69,19 @@ class Exchange:
                 raise self.bad_envelope(f"an answer of type {sent[:80]}, not {content_types[0]}")
             yield response
 
-    async def get(self, limits: Limits, shape: type[T]) -> T:
-        """The JSON of an endpoint that is asked for and sent nothing."""
+    async def get_models(self, limits: Limits, shape: type[T]) -> T:
+        """The models that an endpoint tells of, all or one: it is asked for and sent nothing."""
         with await self._transport.send(self._endpoint, limits=limits) as response:
             if not 200 <= response.status < 300:
                 raise await self._refusal(response)
-            return self.decode(await response.read(), shape)
+            return self.decode(await response.read(), shape, "an answer, but its body is no list of models")
 
-    def decode(self, data: bytes, shape: type[T]) -> T:
+    def decode(self, data: bytes, shape: type[T], came: str = "what is no answer of its format") -> T:
         """JSON of this shape; anything else is a broken envelope."""
         try:
             return msgspec.json.decode(data, type=shape)
         except (msgspec.DecodeError, RecursionError):
-            raise self.error_inside(data) or self.bad_envelope("what is no answer of its format") from None
+            raise self.error_inside(data) or self.bad_envelope(came) from None
 
     def error_inside(self, data: bytes) -> ProviderFailure | None:
         """The failure that a body or an event tells of although its status was 200."""

@@ -58,6 +58,12 @@ class Block(msgspec.Struct, frozen=True):
     input: msgspec.Raw = msgspec.Raw(b"{}")
 
 
+class Listed(msgspec.Struct, frozen=True):
+    """`/v1/models/{model}`."""
+
+    id: str
+
+
 class Whole(msgspec.Struct, frozen=True):
     """The body of an answer that is not streamed."""
 

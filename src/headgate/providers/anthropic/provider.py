@@ -1,7 +1,7 @@
 """Anthropic behind the provider seam: one call, one `POST /v1/messages`. Translation is next door."""
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 from headgate.core.embeddings import EmbeddingRequest, Embeddings
@@ -10,7 +10,7 @@ from headgate.core.messages import Answer, Chunk, Request
 from headgate.core.ports.provider import ItemAnswer, Sighting, no_embeddings
 from headgate.core.timeouts import Timeouts
 from headgate.providers.addresses import endpoint_of, with_headers
-from headgate.providers.anthropic.answers import Whole, to_answer
+from headgate.providers.anthropic.answers import Listed, Whole, to_answer
 from headgate.providers.anthropic.errors import hint_for, read_error
 from headgate.providers.anthropic.options import AnthropicOptions
 from headgate.providers.anthropic.requests import to_body
@@ -68,7 +68,7 @@ class AnthropicProvider:
         """Ask for the model by its name, which may be an alias that no list shows."""
         asking = self._exchange_at(f"/v1/models/{quote(self.model, safe='')}", method="GET")
         try:
-            await asking.get(self._whole_limits, dict[str, Any])
+            await asking.get_models(self._whole_limits, Listed)
         except ProviderFailure as error:
             if error.failure.status == 404 and error.failure.code is not None:
                 return Sighting(has_model=False)

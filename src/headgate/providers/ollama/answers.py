@@ -50,7 +50,8 @@ class Tag(msgspec.Struct, frozen=True):
 class Tags(msgspec.Struct, frozen=True):
     """`/api/tags`."""
 
-    models: Sequence[Tag] = ()
+    models: Sequence[Tag] | None
+    """None where nothing was pulled, in its older versions."""
 
 
 class Vectors(msgspec.Struct, frozen=True):

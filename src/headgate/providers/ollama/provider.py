@@ -64,8 +64,9 @@ class OllamaProvider:
 
     async def probe(self) -> Sighting:
         """The models that were pulled. `gemma3` means `gemma3:latest`."""
-        tags = await self._exchange(self._transport, "/api/tags", method="GET").get(self._whole_limits, Tags)
-        pulled = tuple(tag.name for tag in tags.models)
+        listing = self._exchange(self._transport, "/api/tags", method="GET")
+        tags = await listing.get_models(self._whole_limits, Tags)
+        pulled = tuple(tag.name for tag in tags.models or ())
         wanted = self.model if ":" in self.model else f"{self.model}:latest"
         return Sighting(has_model=wanted in pulled, models=pulled, remark=f"ollama pull {self.model}")
 
