@@ -65,7 +65,9 @@ if TYPE_CHECKING:
     from headgate.dispatch.retry import RetryPolicy, classify
     from headgate.dispatch.router import ResponseRouter
     from headgate.dispatch.streams import ReplyStream
+    from headgate.fetching import fetch
     from headgate.gateway import Gateway
+    from headgate.mounting import App, AppCall, AppDoor, AppReply, AppRoute, AppStream
     from headgate.runner.context import Context
     from headgate.runner.jobs import JobHandle
     from headgate.runner.outcomes import Reject, RetryLater, Skip
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
     from headgate.runner.submission import Submission
     from headgate.runner.tasks import Task, task
     from headgate.settings import Settings
+    from headgate.transport.fetch import Fetched, FetchRules
     from headgate.wiring import open, open_blocking  # noqa: A004 - `headgate.open(…)` is how it reads
 
 __version__ = "0.1.0"
@@ -157,7 +160,9 @@ _HOMES = {
     ),
     "headgate.dispatch.router": ("ResponseRouter",),
     "headgate.dispatch.streams": ("ReplyStream",),
+    "headgate.fetching": ("fetch",),
     "headgate.gateway": ("Gateway",),
+    "headgate.mounting": ("App", "AppCall", "AppReply", "AppRoute", "AppStream", "AppDoor"),
     "headgate.runner.context": ("Context",),
     "headgate.runner.jobs": ("JobHandle",),
     "headgate.runner.outcomes": (
@@ -172,6 +177,7 @@ _HOMES = {
         "task",
     ),
     "headgate.settings": ("Settings",),
+    "headgate.transport.fetch": ("FetchRules", "Fetched"),
     "headgate.wiring": (
         "open",
         "open_blocking",
@@ -181,6 +187,12 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Answer",
+    "App",
+    "AppCall",
+    "AppDoor",
+    "AppReply",
+    "AppRoute",
+    "AppStream",
     "Attempt",
     "BacklogFull",
     "BlockingGateway",
@@ -198,6 +210,8 @@ __all__ = [
     "Embeddings",
     "Failure",
     "FailureKind",
+    "FetchRules",
+    "Fetched",
     "Gateway",
     "HeadgateError",
     "HeldSlot",
@@ -256,6 +270,7 @@ __all__ = [
     "Usage",
     "__version__",
     "classify",
+    "fetch",
     "open",
     "open_blocking",
     "record",

@@ -26,12 +26,13 @@ def load(
     *,
     env: Mapping[str, str],
     providers: Mapping[str, OptionsCheck],
+    apps: Mapping[str, type[Any]] | None = None,
 ) -> Settings:
     """Read the settings; raises `InvalidSettings` with every mistake in them.
 
     `source` is a file's path, a mapping of the same shape, settings built in code (only their providers are
     checked), or None: `./headgate.yaml` where it exists, else the defaults and the models that the environment has
-    credentials for. `providers` are the known ones.
+    credentials for. `providers` are the known ones, and so are `apps`, each with the record of its options.
     """
     findings = Findings()
     if isinstance(source, Settings):
@@ -46,7 +47,7 @@ def load(
     adopt_database(tree, env, findings)
     _add_simulated(tree)
     tree = fill(tree, env, findings)
-    settings = read_settings(tree, providers, findings)
+    settings = read_settings(tree, providers, findings, apps or {})
     findings.refuse(tree)
     return settings
 

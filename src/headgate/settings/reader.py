@@ -49,7 +49,10 @@ class _Retries:
 
 
 def read_settings(
-    tree: Mapping[str, Any], providers: Mapping[str, OptionsCheck], findings: Findings
+    tree: Mapping[str, Any],
+    providers: Mapping[str, OptionsCheck],
+    findings: Findings,
+    apps: Mapping[str, type[Any]],
 ) -> Settings:
     """Settings, as far as they could be read: `findings` says whether they may be used."""
     check_keys(tree, names_of(Settings), findings, TOP)
@@ -67,6 +70,7 @@ def read_settings(
         idempotency=_read_record(IdempotencyRules, tree.get("idempotency"), findings, ("idempotency",)),
         webhooks=_read_webhooks(tree.get("webhooks"), findings, ("webhooks",)),
         limits=_read_record(Limits, tree.get("limits"), findings, ("limits",)),
+        apps=_read_apps(tree.get("apps"), apps, findings, ("apps",)),
         **_single_values(tree, findings),
     )
 
@@ -90,6 +94,17 @@ def _read_jobs(value: Any, findings: Findings, place: Place) -> JobRules:
     check_keys(body, names_of(JobRules), findings, place)
     retry = _read_policy(body.get("retry"), JobRules().retry, findings, (*place, "retry"))
     return build(JobRules, body, findings, place, retry=retry)
+
+
+def _read_apps(value: Any, apps: Mapping[str, type[Any]], findings: Findings, place: Place) -> dict[str, Any]:
+    """Who is listed is mounted: `articles: {}` with all its defaults."""
+    body = section(value, findings, place) or {}
+    check_keys(body, frozenset(apps), findings, place)
+    return {
+        name: _read_record(apps[name], options, findings, (*place, name))
+        for name, options in body.items()
+        if name in apps
+    }
 
 
 def _read_webhooks(value: Any, findings: Findings, place: Place) -> WebhookRules:

@@ -35,6 +35,7 @@ from headgate.runner.durable import Durable
 from headgate.runner.tasks import Task, TaskTable
 from headgate.settings import ModelSettings, Settings, UpstreamSettings, load
 from headgate.settings.summary import summary
+from headgate.wiring.apps import APPS, build_apps
 from headgate.wiring.providers import PROVIDERS, ProviderKind, Surroundings, Transports
 from headgate.wiring.stores import build_store
 
@@ -54,7 +55,8 @@ def read_settings(
 ) -> Settings:
     """Settings from wherever they are, checked in full; every mistake is in the one error raised."""
     checks = {name: kind.check for name, kind in providers.items()}
-    return load(source, env=os.environ if env is None else env, providers=checks)
+    options = {name: kind.options for name, kind in APPS.items()}
+    return load(source, env=os.environ if env is None else env, providers=checks, apps=options)
 
 
 def build(
@@ -198,7 +200,8 @@ class _Builder:
         )
 
     def _tasks(self, handed_in: Iterable[Task[Any, Any]]) -> TaskTable:
-        table = TaskTable((*BUILT_IN, *handed_in))
+        of_apps = [task for app in build_apps(self.settings.apps) for task in app.tasks]
+        table = TaskTable((*BUILT_IN, *of_apps, *handed_in))
         for path in self.settings.jobs.tasks:
             table.load(path)
         return table
