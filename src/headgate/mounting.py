@@ -35,6 +35,8 @@ class AppCall(msgspec.Struct, frozen=True, kw_only=True):
     """Whose records and jobs it is about; nobody else's may be shown."""
     by: str
     """The name of the key that came, for histories."""
+    route: str
+    """Which one it came to, as `POST /v1/bookmarks`: an Idempotency-Key belongs to it."""
     path: Mapping[str, str]
     query: Any
     """What `AppRoute.query` says."""
@@ -59,6 +61,9 @@ class AppStream(msgspec.Struct, frozen=True, kw_only=True):
     """Server-sent events. Whatever can be refused must be refused before this is returned: its 200 goes out at once."""
 
     pieces: AsyncIterator[bytes]
+    """What it raises is told as an event `error`, and ends it."""
+    close: Callable[[], Awaitable[object]] | None = None
+    """Called once, however it ends: also when the client leaves before it has read anything."""
 
 
 Handle = Callable[[AppCall], Awaitable[AppReply | AppStream]]
@@ -74,8 +79,14 @@ class AppRoute(msgspec.Struct, frozen=True, kw_only=True):
     body: Any = None
     """The type of its JSON body, read strictly; None: it takes none."""
     query: type[msgspec.Struct] = Nothing
+    # The rest is for the OpenAPI document.
     summary: str = ""
-    """For the OpenAPI document."""
+    answers: Mapping[int, Any] = {}
+    """The types of its answers in JSON, by status."""
+    streams: bool = False
+    """Its 200 may be server-sent events instead."""
+    keyed: bool = False
+    """It does something with an Idempotency-Key."""
 
 
 class App(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """The routes that are not in a hurry, put together; those on models, status, health and metrics are here."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -41,7 +41,7 @@ class Rest:
         closing: asyncio.Event,
         metrics: Callable[[], bytes],
         recent: RecentRequests,
-        mounted: Iterable[AppRoute],
+        mounted: Sequence[AppRoute],
         started_at: float,
         version: str,
     ) -> None:
@@ -52,7 +52,7 @@ class Rest:
         self._mounted = mounted
         self._operating = Operating(gateway, access, recent)
         self._started_at = started_at
-        self._document = msgspec.json.encode(document(version))
+        self._document = msgspec.json.encode(document(version, mounted))
 
     def app(self) -> Starlette:
         mismatch_status = self._gateway.durable.idempotency.mismatch_status

@@ -1,7 +1,7 @@
 """One gateway behind one port: put together, started, and drained when it goes."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -36,7 +36,7 @@ class Serving:
         clock: Clock,
         new_id: Callable[[], str],
         version: str,
-        mounted: Iterable[AppRoute] = (),
+        mounted: Sequence[AppRoute] = (),
     ) -> None:
         self._gateway = gateway
         recent = RecentRequests(clock.utc)

@@ -20,6 +20,7 @@ from headgate.core.spelling import did_you_mean
 from headgate.core.timeouts import Timeouts
 from headgate.core.webhook import WebhookRules
 from headgate.dispatch.routes import Gather
+from headgate.settings.apps import AppForm, read_apps
 from headgate.settings.database import SQLITE, database_mistake
 from headgate.settings.environment import DATABASE_URL
 from headgate.settings.fields import Record, build, check_keys, names_of, section, values_for
@@ -52,7 +53,7 @@ def read_settings(
     tree: Mapping[str, Any],
     providers: Mapping[str, OptionsCheck],
     findings: Findings,
-    apps: Mapping[str, type[Any]],
+    apps: Mapping[str, AppForm],
 ) -> Settings:
     """Settings, as far as they could be read: `findings` says whether they may be used."""
     check_keys(tree, names_of(Settings), findings, TOP)
@@ -70,7 +71,7 @@ def read_settings(
         idempotency=_read_record(IdempotencyRules, tree.get("idempotency"), findings, ("idempotency",)),
         webhooks=_read_webhooks(tree.get("webhooks"), findings, ("webhooks",)),
         limits=_read_record(Limits, tree.get("limits"), findings, ("limits",)),
-        apps=_read_apps(tree.get("apps"), apps, findings, ("apps",)),
+        apps=read_apps(tree.get("apps"), apps, models, findings, ("apps",)),
         **_single_values(tree, findings),
     )
 
@@ -94,17 +95,6 @@ def _read_jobs(value: Any, findings: Findings, place: Place) -> JobRules:
     check_keys(body, names_of(JobRules), findings, place)
     retry = _read_policy(body.get("retry"), JobRules().retry, findings, (*place, "retry"))
     return build(JobRules, body, findings, place, retry=retry)
-
-
-def _read_apps(value: Any, apps: Mapping[str, type[Any]], findings: Findings, place: Place) -> dict[str, Any]:
-    """Who is listed is mounted: `articles: {}` with all its defaults."""
-    body = section(value, findings, place) or {}
-    check_keys(body, frozenset(apps), findings, place)
-    return {
-        name: _read_record(apps[name], options, findings, (*place, name))
-        for name, options in body.items()
-        if name in apps
-    }
 
 
 def _read_webhooks(value: Any, findings: Findings, place: Place) -> WebhookRules:

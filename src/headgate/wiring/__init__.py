@@ -35,13 +35,23 @@ from headgate.runner.durable import Durable
 from headgate.runner.tasks import Task, TaskTable
 from headgate.settings import ModelSettings, Settings, UpstreamSettings, load
 from headgate.settings.summary import summary
-from headgate.wiring.apps import APPS, build_apps
+from headgate.wiring.apps import APPS, build_apps, build_routes
 from headgate.wiring.providers import PROVIDERS, ProviderKind, Surroundings, Transports
 from headgate.wiring.stores import build_store
 
 logger = logging.getLogger("headgate")
 SIMULATED: Final = "simulated"
-__all__ = ["PROVIDERS", "ProviderKind", "Surroundings", "build", "open", "open_blocking", "read_settings"]
+__all__ = [
+    "APPS",
+    "PROVIDERS",
+    "ProviderKind",
+    "Surroundings",
+    "build",
+    "build_routes",
+    "open",
+    "open_blocking",
+    "read_settings",
+]
 
 SettingsSource = Settings | Mapping[str, Any] | str | Path | None
 """Built settings, a mapping shaped like headgate.yaml, a path to one, or None for ./headgate.yaml or defaults."""
@@ -55,8 +65,7 @@ def read_settings(
 ) -> Settings:
     """Settings from wherever they are, checked in full; every mistake is in the one error raised."""
     checks = {name: kind.check for name, kind in providers.items()}
-    options = {name: kind.options for name, kind in APPS.items()}
-    return load(source, env=os.environ if env is None else env, providers=checks, apps=options)
+    return load(source, env=os.environ if env is None else env, providers=checks, apps=APPS)
 
 
 def build(

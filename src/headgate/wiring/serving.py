@@ -18,7 +18,7 @@ from headgate.server.http import HttpLimits
 from headgate.server.serving import Serving
 from headgate.settings import Settings
 from headgate.wiring import open as open_gateway
-from headgate.wiring.apps import build_apps
+from headgate.wiring.apps import build_routes
 
 logger = logging.getLogger("headgate")
 
@@ -60,7 +60,7 @@ async def serve(settings: Settings, *, work: bool = True) -> AsyncIterator[Serve
                 clock=clock,
                 new_id=random_id,
                 version=headgate.__version__,
-                mounted=[route for app in build_apps(settings.apps) for route in app.routes(gateway)],
+                mounted=build_routes(settings.apps, gateway),
             )
             port = await serving.start(address.host, address.port)
             try:
