@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from headgate.mounting import AppRoute
-from headgate.server.openapi.shapes import KEY, NAMED, TEXT, Json, as_json, failures, parameter
+from headgate.server.openapi.shapes import EVENT, KEY, NAMED, Json, as_json, failures, parameter
 
 _REFS = "#/components/schemas/{name}"
 
@@ -28,7 +28,7 @@ def _operation(route: AppRoute, schemas: Json) -> Json:
     }
     if route.streams:
         answers.setdefault("200", {"description": "Done.", "content": {}})
-        answers["200"]["content"]["text/event-stream"] = {"schema": TEXT}
+        answers["200"]["content"]["text/event-stream"] = {"schema": EVENT}
     told: Json = {
         "summary": route.summary,
         "parameters": [*_path_parameters(route), *_query_parameters(route, schemas)],

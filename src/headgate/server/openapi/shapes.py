@@ -108,9 +108,10 @@ ERROR: Final = an_object(
         code={"type": "string", "enum": sorted({*STATUS_BY_CODE, "too_many_connections"})},
     ),
 )
+EVENT: Final = an_object(("data",), event=TEXT, data=TEXT)
 KEY: Final = parameter(
     "Idempotency-Key",
-    {"type": "string", "minLength": 1, "maxLength": 255},
+    {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!#-~]+$"},
     "Same key, same answer, done once.",
     where="header",
 )
