@@ -1,7 +1,6 @@
 """The summariser's routes over a gateway with a worker, in virtual time and without HTTP."""
 
-import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -9,9 +8,11 @@ from jobstage import JobStage, JobStages
 
 import headgate
 from headgate import AppReply, wiring
+from headgate.apps import articles
 
 CONTENT = "The council has met on Monday and has decided to mend the old bridge within the year. " * 3
-STEADY = {"timeouts": {"total_s": 100_000}}
+LONG = "".join(f"Sentence {number} says something new about the bridge. " for number in range(500))
+"""More than 20,000 characters."""
 
 
 @dataclass
@@ -20,7 +21,6 @@ class ArticleStage:
 
     stage: JobStage
     routes: dict[str, headgate.AppRoute]
-    asked: list[str] = field(default_factory=list)
 
     async def call(self, route: str, body: Any = None, **more: Any) -> Any:
         """The answer's value; a stream as it is."""
@@ -67,15 +67,9 @@ class ArticleStage:
 async def open_articles(
     stages: JobStages, *upstreams: dict[str, Any], options: dict[str, Any] | None = None, **settings: Any
 ) -> ArticleStage:
-    apps = {"articles": {"model": "m", **(options or {})}}
-    stage = await stages.open(*upstreams, apps=apps, **settings)
-    mounted = wiring.build_routes(
-        wiring.read_settings({"models": {"m": {"upstreams": [{"provider": "simulated"}]}}, "apps": apps}, env={}).apps,
-        stage.gateway,
-    )
+    """A gateway whose model `m` has these upstreams, and the summariser on it."""
+    listed = {"model": "m", **(options or {})}
+    stage = await stages.open(*upstreams, apps={"articles": listed}, **settings)
+    mounted = wiring.build_routes({"articles": articles.Options(**listed)}, stage.gateway)
     return ArticleStage(stage, {f"{route.method} {route.path}": route for route in mounted})
 
-
-async def settle() -> None:
-    """Let everything that is ready run."""
-    await asyncio.sleep(0.01)
