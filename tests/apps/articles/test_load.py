@@ -36,7 +36,7 @@ async def test_bursts_of_interactive_requests_hardly_notice_a_thousand_queued_ar
         await asyncio.gather(_burst(stage, number, waits), asyncio.sleep(EVERY_S))
         if not await _at_work(stage):
             break
-    ended = [await stage.status(one["job_id"]) for one in queued]
+    ended = await asyncio.gather(*(stage.status(one["job_id"]) for one in queued))
     assert {one["status"] for one in ended} == {"completed"}
     assert len({one["summary"] for one in ended}) == ARTICLES
     assert stage.stage.provider.calls == ARTICLES + len(waits), "nobody was asked twice"
