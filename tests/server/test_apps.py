@@ -41,7 +41,9 @@ class Toy:
 
     def routes(self) -> list[AppRoute]:
         return [
-            AppRoute(method="POST", path="/toy", handle=self.make, body=Wish, summary="Make", answers={201: Wish}),
+            AppRoute(
+                method="POST", path="/toy", handle=self.make, body=Wish, summary="Make", answers={201: Wish}
+            ),
             AppRoute(method="GET", path="/toy", handle=self.tell, query=Look, door=AppDoor.LOOK),
             AppRoute(method="GET", path="/toy/{job_id}", handle=self.job, door=AppDoor.LOOK),
             AppRoute(method="GET", path="/page", handle=self.page, door=AppDoor.OPEN),
@@ -155,7 +157,11 @@ def test_each_door_lets_in_whom_it_should(play: Play) -> None:
         assert (await gateway.post("/toy", {"name": "n"}, reader)).status == 403
         assert (await gateway.get("/toy")).status == 401
         page = await gateway.get("/page")
-        assert (page.status, page.body, page.headers["content-type"]) == (200, b"<p>hello", "text/html; charset=utf-8")
+        assert (page.status, page.body, page.headers["content-type"]) == (
+            200,
+            b"<p>hello",
+            "text/html; charset=utf-8",
+        )
 
     _play(play, scene)
 

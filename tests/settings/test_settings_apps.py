@@ -51,8 +51,14 @@ def test_options_are_read_into_the_applications_own_record() -> None:
         ({"articles": 7}, "apps.articles: must be a mapping, not"),
         ([], "apps: must be a mapping, not"),
         ({"articles": {"max_retries": 0}}, "apps.articles.max_retries: must be at least 1, not 0"),
-        ({"articles": {"max_repetition_retries": "two"}}, "apps.articles.max_repetition_retries: must be a whole"),
-        ({"articles": {"model": "sumary"}}, "apps.articles.model: no model is called 'sumary'; did you mean 'summary'?"),
+        (
+            {"articles": {"max_repetition_retries": "two"}},
+            "apps.articles.max_repetition_retries: must be a whole",
+        ),
+        (
+            {"articles": {"model": "sumary"}},
+            "apps.articles.model: no model is called 'sumary'; did you mean 'summary'?",
+        ),
     ],
 )
 def test_mistakes_are_told_at_their_place(apps: Any, told: str) -> None:

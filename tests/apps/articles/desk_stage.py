@@ -72,4 +72,3 @@ async def open_articles(
     stage = await stages.open(*upstreams, apps={"articles": listed}, **settings)
     mounted = wiring.build_routes({"articles": articles.Options(**listed)}, stage.gateway)
     return ArticleStage(stage, {f"{route.method} {route.path}": route for route in mounted})
-

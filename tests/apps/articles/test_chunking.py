@@ -1,5 +1,7 @@
 """Long texts in pieces: nothing is lost, neighbours overlap, cuts fall where a reader would pause."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,14 +25,12 @@ def test_pieces_without_any_pause_are_as_large_as_they_may_be(length: int) -> No
     assert len(pieces[-1]) <= 100
 
 
-@given(
-    st.text(alphabet="ab .\n。", max_size=600), st.integers(min_value=10, max_value=80), st.integers(0, 7)
-)
+@given(st.text(alphabet="ab .\n。", max_size=600), st.integers(min_value=10, max_value=80), st.integers(0, 7))
 def test_put_together_without_the_overlap_they_are_the_text(text: str, size: int, overlap: int) -> None:
     pieces = chunks(text, size=size, overlap=overlap)
     assert pieces[0] + "".join(piece[overlap:] for piece in pieces[1:]) == text
     assert all(len(piece) <= size for piece in pieces)
-    for before, after in zip(pieces, pieces[1:], strict=False):
+    for before, after in itertools.pairwise(pieces):
         assert before.endswith(after[:overlap])
 
 

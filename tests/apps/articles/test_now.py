@@ -53,7 +53,9 @@ async def test_the_answer_has_all_its_fields_and_is_kept(stages: JobStages) -> N
         "completion_tokens": kept["completion_tokens"],
         "total_duration_ms": 2000,
     }
-    assert (await stage.queue())["reason"] == "summary_exists", "every way to an end leaves what the guard looks at"
+    assert (await stage.queue())["reason"] == "summary_exists", (
+        "every way to an end leaves what the guard looks at"
+    )
 
 
 @pytest.mark.parametrize("content", ["x" * 50 + " " * 100, " " * 200])
@@ -207,7 +209,9 @@ async def test_who_leaves_takes_the_work_along(stages: JobStages, content: str) 
     assert stage.stage.provider.cancelled == 1
 
 
-@pytest.mark.parametrize(("outcome", "error"), [("blank", headgate.OutputInvalid), ("rejected", headgate.RequestRejected)])
+@pytest.mark.parametrize(
+    ("outcome", "error"), [("blank", headgate.OutputInvalid), ("rejected", headgate.RequestRejected)]
+)
 @on_job_stages
 async def test_what_fails_before_any_text_is_told_with_its_status(
     stages: JobStages, outcome: str, error: type[Exception]

@@ -175,9 +175,7 @@ async def test_a_busy_gate_costs_an_article_no_attempt(stages: JobStages) -> Non
 @on_each_database
 async def test_a_long_article_is_read_in_parts_and_a_retry_pays_for_none_twice(stages: JobStages) -> None:
     """Parts are steps: what was answered before the failure is not asked again."""
-    stage = await open_articles(
-        stages, {"script": ["ok", "ok", "transient"], "latency_s": 1.0}
-    )
+    stage = await open_articles(stages, {"script": ["ok", "ok", "transient"], "latency_s": 1.0})
     queued = await stage.queue(content=LONG)
     ended = await stage.ended(queued["job_id"])
     parts = -(-(len(LONG) - 900) // (6000 - 900))
