@@ -1,7 +1,7 @@
 """A real gateway behind a real port, in the test's own loop."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,9 +45,9 @@ async def opened(
     limits: HttpLimits | None = None,
     work: bool = False,
     tasks: Iterable[Task[Any, Any]] = (),
-    mounted: Sequence[AppRoute] | None = None,
+    mount: Callable[[Gateway], Sequence[AppRoute]] | None = None,
 ) -> AsyncIterator[House]:
-    """Serve these settings until the block ends; `mounted` in place of the applications they list."""
+    """Serve these settings until the block ends; `mount` in place of the applications they list."""
     clock = SystemClock()
     checked = wiring.read_settings(settings, env={})
     gateway = wiring.build(checked, clock=clock, tasks=tasks)
@@ -59,7 +59,7 @@ async def opened(
         clock=clock,
         new_id=random_id,
         version="test",
-        mounted=wiring.build_routes(checked.apps, gateway) if mounted is None else mounted,
+        mounted=wiring.build_routes(checked.apps, gateway) if mount is None else mount(gateway),
     )
     house = House(gateway, serving, await serving.start("127.0.0.1", 0))
     gateway.listen(house.events.append)

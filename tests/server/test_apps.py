@@ -108,7 +108,7 @@ Scene = Callable[[Locked, Toy, str], Any]
 def _play(play: Play, scene: Scene, **terms: Any) -> None:
     async def main() -> None:
         toy = Toy()
-        async with locked(mounted=toy.routes()) as gateway:
+        async with locked(mount=lambda _: toy.routes()) as gateway:
             key = await gateway.key(role=Role.CALL, **terms)
             await scene(gateway, toy, f"x-api-key: {key}")
             toy.gate.set()

@@ -148,7 +148,8 @@ async def test_a_job_regenerates_what_repeats_itself_at_once(stages: JobStages, 
     )
     ended = await stage.ended((await stage.queue())["job_id"])
     assert (ended["status"], ended["retry_count"]) == ("completed", 1)
-    assert (stage.stage.provider.calls, stage.stage.now) == (most + 1, pytest.approx(most + 1, abs=0.5))
+    assert stage.stage.provider.calls == most + 1
+    assert stage.stage.now == pytest.approx(most + 1, abs=0.5)
 
 
 @on_job_stages
