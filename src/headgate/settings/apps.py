@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from headgate.core.operator_pause import covers
 from headgate.core.spelling import did_you_mean
 from headgate.settings.environment import value_of
-from headgate.settings.fields import build, check_keys, names_of, section
+from headgate.settings.fields import check_keys, read_record, section
 from headgate.settings.findings import Findings
 from headgate.settings.places import Place
 from headgate.settings.yaml_text import shown
@@ -84,9 +84,7 @@ def read_apps(
 def _read_options(
     record: type[Any], value: Any, models: Mapping[str, Any], findings: Findings, place: Place
 ) -> Any:
-    body = section(value, findings, place) or {}
-    check_keys(body, names_of(record), findings, place)
-    options = build(record, body, findings, place)
+    options = read_record(record, value, findings, place)
     model = getattr(options, "model", None)
     if model is not None and _name_in(models, model) not in models:
         hint = did_you_mean(model, models) or ";"
