@@ -58,14 +58,16 @@ if TYPE_CHECKING:
     from headgate.core.failures import Failure, FailureKind, Scope
     from headgate.core.job import Attempt, DeadLetter, Job, JobState, Reason
     from headgate.core.messages import Answer, Chunk, Lane, Reply, Request, Usage
-    from headgate.core.problems import InvalidSettings
+    from headgate.core.problems import InvalidSettings, Review
     from headgate.core.record import Record
     from headgate.core.retry import Jitter
     from headgate.dispatch.holding import HeldSlot
     from headgate.dispatch.retry import RetryPolicy, classify
     from headgate.dispatch.router import ResponseRouter
     from headgate.dispatch.streams import ReplyStream
+    from headgate.fetching import fetch
     from headgate.gateway import Gateway
+    from headgate.mounting import App, AppCall, AppDoor, AppReply, AppRoute, AppStream
     from headgate.runner.context import Context
     from headgate.runner.jobs import JobHandle
     from headgate.runner.outcomes import Reject, RetryLater, Skip
@@ -73,6 +75,7 @@ if TYPE_CHECKING:
     from headgate.runner.submission import Submission
     from headgate.runner.tasks import Task, task
     from headgate.settings import Settings
+    from headgate.transport.fetch import Fetched, FetchRules
     from headgate.wiring import open, open_blocking  # noqa: A004 - `headgate.open(…)` is how it reads
 
 __version__ = "0.1.0"
@@ -147,7 +150,7 @@ _HOMES = {
         "Request",
         "Usage",
     ),
-    "headgate.core.problems": ("InvalidSettings",),
+    "headgate.core.problems": ("InvalidSettings", "Review"),
     "headgate.core.record": ("Record",),
     "headgate.core.retry": ("Jitter",),
     "headgate.dispatch.holding": ("HeldSlot",),
@@ -157,7 +160,9 @@ _HOMES = {
     ),
     "headgate.dispatch.router": ("ResponseRouter",),
     "headgate.dispatch.streams": ("ReplyStream",),
+    "headgate.fetching": ("fetch",),
     "headgate.gateway": ("Gateway",),
+    "headgate.mounting": ("App", "AppCall", "AppReply", "AppRoute", "AppStream", "AppDoor"),
     "headgate.runner.context": ("Context",),
     "headgate.runner.jobs": ("JobHandle",),
     "headgate.runner.outcomes": (
@@ -172,6 +177,7 @@ _HOMES = {
         "task",
     ),
     "headgate.settings": ("Settings",),
+    "headgate.transport.fetch": ("FetchRules", "Fetched"),
     "headgate.wiring": (
         "open",
         "open_blocking",
@@ -181,6 +187,12 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Answer",
+    "App",
+    "AppCall",
+    "AppDoor",
+    "AppReply",
+    "AppRoute",
+    "AppStream",
     "Attempt",
     "BacklogFull",
     "BlockingGateway",
@@ -198,6 +210,8 @@ __all__ = [
     "Embeddings",
     "Failure",
     "FailureKind",
+    "FetchRules",
+    "Fetched",
     "Gateway",
     "HeadgateError",
     "HeldSlot",
@@ -233,6 +247,7 @@ __all__ = [
     "RetryBudgetSpent",
     "RetryLater",
     "RetryPolicy",
+    "Review",
     "Scope",
     "Settings",
     "SettingsError",
@@ -256,6 +271,7 @@ __all__ = [
     "Usage",
     "__version__",
     "classify",
+    "fetch",
     "open",
     "open_blocking",
     "record",

@@ -73,6 +73,10 @@ class Gateway(DirectCalls):
         """Queues and slots of all gates, summed and one by one."""
         return queue_status(self.routes.known())
 
+    def now(self) -> float:
+        """Epoch seconds, by the gateway's clock."""
+        return self._clock.utc().timestamp()
+
     def listen(self, listener: events.Listener) -> Callable[[], None]:
         """Hear every event; returns what ends it. A listener must answer at once: it runs inside the calls."""
         if not callable(listener):

@@ -42,6 +42,7 @@ RECORDS: Sequence[tuple[str, Any]] = (
     ("idempotency.", IdempotencyRules),
     ("webhooks.", WebhookRules),
     ("limits.", Limits),
+    *((f"apps.{name}.", kind.options) for name, kind in wiring.APPS.items()),
 )
 # Keys that are written otherwise in a file, or whose default is a section of its own.
 PARTS = {"U.gate", "U.pacing"}
@@ -58,6 +59,7 @@ IN_WORDS = {
     "webhooks": "see below",
     "webhooks.events": "`[completed, dead_letter, alert]`",
     "limits": "see below",
+    "apps": "none",
 }
 
 
@@ -122,7 +124,7 @@ def test_the_example_is_read_and_printed_as_the_page_shows(tmp_path: Path) -> No
     path = tmp_path / "headgate.yaml"
     path.write_text(blocks("yaml")[0], encoding="utf-8")
 
-    settings = load(path, env={}, providers=PROVIDERS)
+    settings = load(path, env={}, providers=PROVIDERS, apps=wiring.APPS)
 
     assert summary(settings) == blocks("text")[0].rstrip("\n")
     assert settings.models["judge"].retry == RetryPolicy.bedrock()
@@ -131,7 +133,7 @@ def test_the_example_is_read_and_printed_as_the_page_shows(tmp_path: Path) -> No
 def test_the_overrides_of_the_page_work_on_its_example() -> None:
     env = dict(line.split("=") for line in blocks("sh")[0].splitlines())
 
-    settings = load(yaml.safe_load(blocks("yaml")[0]), env=env, providers=PROVIDERS)
+    settings = load(yaml.safe_load(blocks("yaml")[0]), env=env, providers=PROVIDERS, apps=wiring.APPS)
 
     assert settings.models["summary"].retry.max_attempts == 5
     assert settings.models["summary"].upstreams[0].gate.slots == 4

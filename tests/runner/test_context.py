@@ -546,3 +546,38 @@ async def test_a_body_that_makes_no_sense_is_refused_at_submit(
     with pytest.raises(InvalidRequest):
         await stage.submit(task, body)
     assert sum((await stage.gateway.jobs.count(tenant=None)).values()) == 0
+
+
+# ---- Records it finds, answers it regenerates ---------------------------------------------------------------------
+
+
+@on_job_stages
+async def test_a_task_finds_the_records_of_its_tenant_only(stages: JobStages) -> None:
+    @headgate.task("look", model=None)
+    async def look(ctx: Context, given: Any) -> Any:
+        found = await ctx.find("notes", "n1")
+        return None if found is None else found.body
+
+    stage = await stages.open(tasks=[look])
+    await stage.gateway.records.put("notes", "n1", {"of": "local"})
+    assert (await stage.ended(look)).result == {"of": "local"}
+    foreign = await stage.submit(look, tenant="other")
+    assert (await foreign.wait()).result is None
+
+
+@pytest.mark.parametrize("most", [0, 1, 3])
+@on_job_stages
+async def test_an_unusable_answer_is_generated_anew_as_often_as_the_task_says(
+    stages: JobStages, most: int
+) -> None:
+    @headgate.task("picky", model="m")
+    async def picky(ctx: Context, given: Any) -> None:
+        await ctx.llm.complete(messages=USER, check=lambda _: False, regenerations=most)
+
+    stage = await stages.open(tasks=[picky])
+    job = await stage.ended(picky, max_attempts=1)
+    assert (job.state, job.error_class, stage.provider.calls) == (
+        JobState.DEAD_LETTER,
+        "invalid_output",
+        most + 1,
+    )

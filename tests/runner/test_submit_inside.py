@@ -116,3 +116,14 @@ async def test_who_is_not_to_come_back_does_not(stages: JobStages, revivable: bo
     later = stage.epoch + 1e6
     assert [job_id for job_id, _ in await store.revivable(now=later, limit=9)] == [handle.id] * revivable
     assert len(await store.select(JobFilter(), limit=9)) == 1
+
+
+@on_job_stages
+async def test_a_single_submission_may_name_its_endpoint_too(stages: JobStages) -> None:
+    """An application's keys must not collide with those of `POST /v1/jobs`."""
+    stage = await stages.open(work=False)
+    given = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
+    first = await stage.submit("chat", given, idempotency_key="k")
+    other = await stage.submit("chat", given, idempotency_key="k", endpoint="POST /v1/wishes")
+    again = await stage.submit("chat", given, idempotency_key="k", endpoint="POST /v1/wishes")
+    assert (first.id != other.id, other.id == again.id) == (True, True)

@@ -24,6 +24,8 @@ NEW_BATCH: Final = {
     "completion_window": "24h",
 }
 
+ARTICLE: Final = {"article_id": "a1", "content": "A sentence of the article. " * 10}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
@@ -141,4 +143,17 @@ MATRIX: Final[Mapping[str, Row]] = {
     "GET /health/ready": Row(),
     "GET /api/v1/health": Row(),
     "GET /openapi.json": Row(),
+    # ---- Applications, where they are mounted
+    "POST /api/v1/summarize": Row(
+        action=Action.CALL, body=ARTICLE, wrong={"priority": "urgent"}, model=True, works=True
+    ),
+    "POST /api/v1/summarize/queue": _works(
+        body=ARTICLE,
+        wrong={"priority": "urgent"},
+        other={"article_id": "a2"},
+        model=True,
+        keyed=True,
+        backlog=True,
+    ),
+    "GET /api/v1/summarize/status/{job_id}": _looks(),
 }

@@ -1,7 +1,7 @@
 """A real gateway behind a real port, in the test's own loop."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +11,7 @@ from headgate.core.events import Event
 from headgate.gateway import Gateway
 from headgate.machine.clock import SystemClock
 from headgate.machine.ids import random_id
+from headgate.mounting import AppRoute
 from headgate.runner.tasks import Task
 from headgate.server.access import Access, OpenAccess
 from headgate.server.http import HttpLimits
@@ -44,10 +45,12 @@ async def opened(
     limits: HttpLimits | None = None,
     work: bool = False,
     tasks: Iterable[Task[Any, Any]] = (),
+    mount: Callable[[Gateway], Sequence[AppRoute]] | None = None,
 ) -> AsyncIterator[House]:
-    """Serve these settings until the block ends."""
+    """Serve these settings until the block ends; `mount` in place of the applications they list."""
     clock = SystemClock()
-    gateway = wiring.build(wiring.read_settings(settings, env={}), clock=clock, tasks=tasks)
+    checked = wiring.read_settings(settings, env={})
+    gateway = wiring.build(checked, clock=clock, tasks=tasks)
     serving = Serving(
         gateway,
         access or OpenAccess(),
@@ -56,6 +59,7 @@ async def opened(
         clock=clock,
         new_id=random_id,
         version="test",
+        mounted=wiring.build_routes(checked.apps, gateway) if mount is None else mount(gateway),
     )
     house = House(gateway, serving, await serving.start("127.0.0.1", 0))
     gateway.listen(house.events.append)

@@ -19,7 +19,7 @@ from server.locked_stage import BODY, Locked, locked, path_of
 from server.upstreams import until
 
 import headgate
-from headgate import Context
+from headgate import Context, wiring
 from headgate.core.access import Role, may
 from headgate.server.errors import STATUS_BY_CODE
 from headgate.server.http import HttpLimits
@@ -294,12 +294,15 @@ MODELS: Final = {
     "simulated/*": {"upstreams": [{"provider": "simulated"}], "retry": {"max_attempts": 1}},
 }
 
+APPS: Final[dict[str, Any]] = {name: {} for name in wiring.APPS}
+"""All there are, mounted."""
+
 
 @asynccontextmanager
 async def _stage(settings: dict[str, Any]) -> AsyncIterator[tuple[Locked, str, dict[str, str]]]:
     """A gateway, an operator's key, a job and a batch that wait, and the batch's file."""
     limits = HttpLimits(body_bytes=LIMIT_BYTES)
-    async with locked(models=MODELS, tasks=[fragile], limits=limits, **settings) as gateway:
+    async with locked(models=MODELS, apps=APPS, tasks=[fragile], limits=limits, **settings) as gateway:
         key = await gateway.key(role=Role.OPERATE)
         inside = gateway.house.gateway
         job = await inside.jobs.submit("chat", BODY)
@@ -353,7 +356,7 @@ def test_every_route_that_is_served_is_in_the_matrix(play: Play, figure: Figure)
     """Whoever adds a route says in one line of `error_matrix.py` what it takes; its errors are asked for from then on."""
 
     async def scene() -> None:
-        async with locked() as gateway:
+        async with locked(apps=APPS) as gateway:
             routes: Any = gateway.house.serving.routes
             rest = {f"{method} {route.path}" for route in routes for method in route.methods - {"HEAD"}}
             assert rest | {f"POST {path}" for path in ROUTES} == set(MATRIX)

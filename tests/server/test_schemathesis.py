@@ -11,6 +11,7 @@ from server.http.front_stage import Play
 from server.stage import House, opened
 from server.upstreams import interpose, one_model
 
+from headgate import wiring
 from headgate.server.http.exchange import Exchange
 
 EXAMPLES: Final = 8
@@ -69,7 +70,9 @@ def test_every_route_keeps_to_the_document(play: Play, figure: Figure) -> None:
     """No 5xx, and no status, header, kind or shape of an answer that the document does not know."""
 
     async def scene() -> None:
-        async with opened(one_model(SIMULATED), work=True) as house:
+        async with opened(
+            {**one_model(SIMULATED), "apps": {name: {} for name in wiring.APPS}}, work=True
+        ) as house:
             given = _watched(house)
             code, told = await _run(
                 house,

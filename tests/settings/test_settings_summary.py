@@ -76,6 +76,7 @@ def test_the_summary_shows_what_is_in_force_and_marks_what_is_unusual() -> None:
         "idempotency: keys kept 72 h, mismatch 409, unknown rerun",
         "webhooks: to jobs' own addresses only, answered within 15 s",
         f"http: listens at 127.0.0.1:8400, {limits}",
+        "apps: none",
         "simulated: worst case: 2 calls, 90.5 s",
         f"  no retries; {usual}, total 90.5 s; balance least_busy; gather 10 within 100 ms; stream rescue",
         "  1. cloud/small:4b: 2 slots, 1 reserved, depth unlimited",

@@ -1,7 +1,8 @@
 """Calls on behalf of jobs: the same dispatcher, but single attempts, because the job owns the retries."""
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from headgate.core.embeddings import EmbeddingReply, EmbeddingRequest, check_embedding, read_input
 from headgate.core.errors import InvalidRequest, UnknownModel
@@ -26,7 +27,12 @@ class SingleAttempt(RetryPolicy):
         return super().decide(failure, attempt=attempt, remaining_s=remaining_s, chance=chance)
 
 
-_SINGLE = SingleAttempt()
+REGENERATIONS: Final = 2
+
+
+@functools.cache
+def _single_attempt(regenerations: int) -> SingleAttempt:
+    return SingleAttempt(max_attempts=1 + regenerations)
 
 
 class JobCalls:
@@ -83,6 +89,7 @@ class _JobLlm:
         messages: Sequence[Message],
         model: str | None = None,
         check: Check | None = None,
+        regenerations: int = REGENERATIONS,
         **params: Any,
     ) -> Reply:
         request = Request(
@@ -94,7 +101,8 @@ class _JobLlm:
             tenant=self._claim.tenant,
         )
         check_request(request)
-        reply = await self._requests.complete(request, self._call(request), check)
+        call = self._call(request, _single_attempt(regenerations))
+        reply = await self._requests.complete(request, call, check)
         self.upstream = reply.upstream
         return reply
 
@@ -114,7 +122,7 @@ class _JobLlm:
             tenant=self._claim.tenant,
         )
         check_embedding(request)
-        reply = await self._requests.embed(request, self._call(request))
+        reply = await self._requests.embed(request, self._call(request, _single_attempt(REGENERATIONS)))
         self.upstream = reply.upstream
         return reply
 
@@ -130,10 +138,10 @@ class _JobLlm:
     def _age_s(self) -> float:
         return self._requests.dispatcher.clock.utc().timestamp() - self._claim.run_at
 
-    def _call(self, request: AnyRequest) -> Call:
+    def _call(self, request: AnyRequest, policy: SingleAttempt) -> Call:
         """Waiting counts from the moment the job was due; a job's later attempts pay from the budget."""
         claim = self._claim
-        call = self._requests.call(request, deadline_s=None, policy=_SINGLE)
+        call = self._requests.call(request, deadline_s=None, policy=policy)
         call.deadline = min(call.deadline, self._deadline)
         call.since -= max(0.0, self._age_s())
         call.goes_back = True

@@ -13,7 +13,7 @@ from headgate.core.messages import check_text
 from headgate.core.ports.calls import Llm
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.store import Store
-from headgate.core.record import RecordWrite
+from headgate.core.record import Record, RecordWrite
 from headgate.runner.outcomes import ClaimLost
 from headgate.runner.payloads import encode, record
 
@@ -131,6 +131,10 @@ class Context:
             return  # Nobody can look just now anyway.
         if not kept:
             raise ClaimLost(self._claim.id)
+
+    async def find(self, collection: str, record_id: str) -> Record | None:
+        """A record of the job's tenant, as it was before this run writes any."""
+        return await self._store.get_record(self._claim.tenant, collection, record_id)
 
     def save(
         self,

@@ -32,6 +32,7 @@ class Submitting:
         *,
         tenant: str,
         idempotency_key: str | None,
+        endpoint: str,
         records: Sequence[RecordWrite],
     ) -> Accepted:
         if not self._durable.started:
@@ -40,9 +41,9 @@ class Submitting:
         key = None
         if idempotency_key is not None:
             body = fingerprinted(asked, what="the submission")
-            key = self._durable.key_claim(idempotency_key, body, endpoint=ENDPOINT, now=now)
+            key = self._durable.key_claim(idempotency_key, body, endpoint=endpoint, now=now)
         job = self._durable.intake.job(asked, tenant=tenant, now=now, key=key, records=records)
-        return (await self._accept([job], ENDPOINT))[0]
+        return (await self._accept([job], endpoint))[0]
 
     async def many(
         self,

@@ -15,7 +15,7 @@ from headgate.core.access import Action
 from headgate.core.errors import ModelNotAllowed
 from headgate.core.job import Job, JobState
 from headgate.gateway import Gateway
-from headgate.runner.dead_filter import DeadFilters, check_some
+from headgate.runner.dead_filter import DeadFilters, check_rate, check_some
 from headgate.runner.dead_letters import REPLAYS_PER_S
 from headgate.runner.jobs import JobHandle
 from headgate.server.access import Access, Caller
@@ -123,6 +123,7 @@ class DeadLetterRoutes:
         return accepted(await handle.job(), replayed=key is not None and not handle.created)
 
     async def _count(self, asked: Bulk, tenant: str) -> int:
+        check_rate(asked.per_second)
         check_some(asked.filters)
         return await self._gateway.dead_letters.count(**asked.filters, tenant=tenant)
 

@@ -1,7 +1,7 @@
 """The routes that are not in a hurry, put together; those on models, status, health and metrics are here."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,8 +16,10 @@ from headgate.core.access import Action
 from headgate.core.errors import HeadgateError, UnknownModel
 from headgate.core.ports.store import StoreHealth
 from headgate.gateway import Gateway
+from headgate.mounting import AppRoute
 from headgate.observe.recent import RecentRequests
 from headgate.server.access import Access
+from headgate.server.apps import AppRoutes
 from headgate.server.batches import BatchRoutes
 from headgate.server.dead_letters import DeadLetterRoutes
 from headgate.server.files import FileRoutes
@@ -39,6 +41,7 @@ class Rest:
         closing: asyncio.Event,
         metrics: Callable[[], bytes],
         recent: RecentRequests,
+        mounted: Sequence[AppRoute],
         started_at: float,
         version: str,
     ) -> None:
@@ -46,9 +49,10 @@ class Rest:
         self._access = access
         self._closing = closing
         self._metrics = metrics
+        self._mounted = mounted
         self._operating = Operating(gateway, access, recent)
         self._started_at = started_at
-        self._document = msgspec.json.encode(document(version))
+        self._document = msgspec.json.encode(document(version, mounted))
 
     def app(self) -> Starlette:
         mismatch_status = self._gateway.durable.idempotency.mismatch_status
@@ -67,6 +71,7 @@ class Rest:
                 *FileRoutes(self._gateway, self._access, self._closing).routes(),
                 *BatchRoutes(self._gateway, self._access, self._closing).routes(),
                 *WebhookRoutes(self._gateway, self._access, self._closing).routes(),
+                *AppRoutes(self._mounted, self._access, self._closing).routes(),
             ],
             exception_handlers={
                 HTTPException: tell_http_error,

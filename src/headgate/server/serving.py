@@ -1,7 +1,7 @@
 """One gateway behind one port: put together, started, and drained when it goes."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -10,6 +10,7 @@ from headgate.core.errors import InvalidRequest
 from headgate.core.ports.clock import Clock
 from headgate.core.wire import Endpoint, WireRequest
 from headgate.gateway import Gateway
+from headgate.mounting import AppRoute
 from headgate.observe.recent import RecentRequests
 from headgate.runner.submission import Submission
 from headgate.server.access import Access
@@ -35,6 +36,7 @@ class Serving:
         clock: Clock,
         new_id: Callable[[], str],
         version: str,
+        mounted: Sequence[AppRoute] = (),
     ) -> None:
         self._gateway = gateway
         recent = RecentRequests(clock.utc)
@@ -55,6 +57,7 @@ class Serving:
             closing=self._closing,
             metrics=metrics,
             recent=recent,
+            mounted=mounted,
             started_at=clock.utc().timestamp(),
             version=version,
         )

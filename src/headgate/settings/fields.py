@@ -85,6 +85,13 @@ def build(
     return record()
 
 
+def read_record(record: type[Record], value: Any, findings: Findings, place: Place) -> Record:
+    """The record of a whole section; keys that it does not know are noted."""
+    body = section(value, findings, place) or {}
+    check_keys(body, names_of(record), findings, place)
+    return build(record, body, findings, place)
+
+
 def _kind_of(hint: Any) -> tuple[Any, bool]:
     """The type that is due, and whether null may stand for it."""
     options = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Any, Final
 
+from headgate.settings.apps import AppForm, adopt_for_apps
 from headgate.settings.environment import adopt_database, fill, override
 from headgate.settings.findings import Findings
 from headgate.settings.found import adopt_models
@@ -26,12 +27,13 @@ def load(
     *,
     env: Mapping[str, str],
     providers: Mapping[str, OptionsCheck],
+    apps: Mapping[str, AppForm] | None = None,
 ) -> Settings:
     """Read the settings; raises `InvalidSettings` with every mistake in them.
 
     `source` is a file's path, a mapping of the same shape, settings built in code (only their providers are
     checked), or None: `./headgate.yaml` where it exists, else the defaults and the models that the environment has
-    credentials for. `providers` are the known ones.
+    credentials for. `providers` and `apps` are the known ones.
     """
     findings = Findings()
     if isinstance(source, Settings):
@@ -46,7 +48,8 @@ def load(
     adopt_database(tree, env, findings)
     _add_simulated(tree)
     tree = fill(tree, env, findings)
-    settings = read_settings(tree, providers, findings)
+    adopt_for_apps(tree, env, apps or {}, findings)
+    settings = read_settings(tree, providers, findings, apps or {})
     findings.refuse(tree)
     return settings
 

@@ -20,9 +20,10 @@ from headgate.core.spelling import did_you_mean
 from headgate.core.timeouts import Timeouts
 from headgate.core.webhook import WebhookRules
 from headgate.dispatch.routes import Gather
+from headgate.settings.apps import AppForm, read_apps
 from headgate.settings.database import SQLITE, database_mistake
 from headgate.settings.environment import DATABASE_URL
-from headgate.settings.fields import Record, build, check_keys, names_of, section, values_for
+from headgate.settings.fields import build, check_keys, names_of, read_record, section, values_for
 from headgate.settings.findings import Findings
 from headgate.settings.front import LISTEN, Limits, listen_mistake
 from headgate.settings.places import TOP, Place
@@ -49,7 +50,10 @@ class _Retries:
 
 
 def read_settings(
-    tree: Mapping[str, Any], providers: Mapping[str, OptionsCheck], findings: Findings
+    tree: Mapping[str, Any],
+    providers: Mapping[str, OptionsCheck],
+    findings: Findings,
+    apps: Mapping[str, AppForm],
 ) -> Settings:
     """Settings, as far as they could be read: `findings` says whether they may be used."""
     check_keys(tree, names_of(Settings), findings, TOP)
@@ -64,9 +68,10 @@ def read_settings(
     return Settings(
         models=models,
         jobs=_read_jobs(tree.get("jobs"), findings, ("jobs",)),
-        idempotency=_read_record(IdempotencyRules, tree.get("idempotency"), findings, ("idempotency",)),
+        idempotency=read_record(IdempotencyRules, tree.get("idempotency"), findings, ("idempotency",)),
         webhooks=_read_webhooks(tree.get("webhooks"), findings, ("webhooks",)),
-        limits=_read_record(Limits, tree.get("limits"), findings, ("limits",)),
+        limits=read_record(Limits, tree.get("limits"), findings, ("limits",)),
+        apps=read_apps(tree.get("apps"), apps, models, findings, ("apps",)),
         **_single_values(tree, findings),
     )
 
@@ -97,7 +102,7 @@ def _read_webhooks(value: Any, findings: Findings, place: Place) -> WebhookRules
     for key in ("url", "secret"):
         if isinstance(value, dict) and value.get(key) is not None:
             findings.secrets.add((*place, key), value[key])
-    return _read_record(WebhookRules, value, findings, place)
+    return read_record(WebhookRules, value, findings, place)
 
 
 def _read_model(
@@ -110,7 +115,7 @@ def _read_model(
     upstreams = _read_upstreams(body, providers, findings, place)
     parts = {
         "retry": _read_retry(body.get("retry"), findings, (*place, "retry")),
-        "timeouts": _read_record(Timeouts, body.get("timeouts"), findings, (*place, "timeouts")),
+        "timeouts": read_record(Timeouts, body.get("timeouts"), findings, (*place, "timeouts")),
         "gather": _read_gather(body.get("gather"), findings, (*place, "gather")),
         **values_for(ModelSettings, body, findings, place),
     }
@@ -169,17 +174,11 @@ def _attempts(body: Mapping[str, Any], findings: Findings, place: Place) -> dict
 def _read_gather(value: Any, findings: Findings, place: Place) -> Gather | None:
     if value is None:
         return None
-    gather = _read_record(Gather, value, findings, place)
+    gather = read_record(Gather, value, findings, place)
     review = Review()
     check_gather(review, gather)
     findings.take(review.problems, place)
     return None if review.problems else gather
-
-
-def _read_record(record: type[Record], value: Any, findings: Findings, place: Place) -> Record:
-    body = section(value, findings, place) or {}
-    check_keys(body, names_of(record), findings, place)
-    return build(record, body, findings, place)
 
 
 def _read_upstream(

@@ -85,6 +85,8 @@ class Settings:
     idempotency: IdempotencyRules = field(default_factory=IdempotencyRules)
     webhooks: WebhookRules = field(default_factory=WebhookRules)
     limits: Limits = field(default_factory=Limits)
+    apps: Mapping[str, Any] = field(default_factory=dict)
+    """The mounted applications by name, each with its options as a record of its own."""
 
     def __post_init__(self) -> None:
         review = Review()

@@ -25,6 +25,7 @@ def summary(settings: Settings) -> str:
         _idempotency_words(settings.idempotency),
         f"webhooks: {', '.join(_webhook_words(settings.webhooks))}",
         f"http: {', '.join(_front_words(settings))}",
+        f"apps: {', '.join(settings.apps) or 'none'}",
     ]
     for name, model in settings.models.items():
         lines += [f"{name}: {_worst_case(model)}", f"  {'; '.join(_model_words(model))}"]

@@ -35,12 +35,23 @@ from headgate.runner.durable import Durable
 from headgate.runner.tasks import Task, TaskTable
 from headgate.settings import ModelSettings, Settings, UpstreamSettings, load
 from headgate.settings.summary import summary
+from headgate.wiring.apps import APPS, build_apps, build_routes
 from headgate.wiring.providers import PROVIDERS, ProviderKind, Surroundings, Transports
 from headgate.wiring.stores import build_store
 
 logger = logging.getLogger("headgate")
 SIMULATED: Final = "simulated"
-__all__ = ["PROVIDERS", "ProviderKind", "Surroundings", "build", "open", "open_blocking", "read_settings"]
+__all__ = [
+    "APPS",
+    "PROVIDERS",
+    "ProviderKind",
+    "Surroundings",
+    "build",
+    "build_routes",
+    "open",
+    "open_blocking",
+    "read_settings",
+]
 
 SettingsSource = Settings | Mapping[str, Any] | str | Path | None
 """Built settings, a mapping shaped like headgate.yaml, a path to one, or None for ./headgate.yaml or defaults."""
@@ -54,7 +65,7 @@ def read_settings(
 ) -> Settings:
     """Settings from wherever they are, checked in full; every mistake is in the one error raised."""
     checks = {name: kind.check for name, kind in providers.items()}
-    return load(source, env=os.environ if env is None else env, providers=checks)
+    return load(source, env=os.environ if env is None else env, providers=checks, apps=APPS)
 
 
 def build(
@@ -195,7 +206,8 @@ class _Builder:
         )
 
     def _tasks(self, handed_in: Iterable[Task[Any, Any]]) -> TaskTable:
-        table = TaskTable((*BUILT_IN, *handed_in))
+        of_apps = [task for app in build_apps(self.settings.apps) for task in app.tasks]
+        table = TaskTable((*BUILT_IN, *of_apps, *handed_in))
         for path in self.settings.jobs.tasks:
             table.load(path)
         return table

@@ -18,6 +18,7 @@ from headgate.server.http import HttpLimits
 from headgate.server.serving import Serving
 from headgate.settings import Settings
 from headgate.wiring import open as open_gateway
+from headgate.wiring.apps import build_routes
 
 logger = logging.getLogger("headgate")
 
@@ -59,6 +60,7 @@ async def serve(settings: Settings, *, work: bool = True) -> AsyncIterator[Serve
                 clock=clock,
                 new_id=random_id,
                 version=headgate.__version__,
+                mounted=build_routes(settings.apps, gateway),
             )
             port = await serving.start(address.host, address.port)
             try:

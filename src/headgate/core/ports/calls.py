@@ -20,9 +20,12 @@ class Llm(Protocol):
         messages: Sequence[Message],
         model: str | None = None,
         check: Callable[[Answer], object] | None = None,
+        regenerations: int = 2,
         **params: Any,
     ) -> Reply:
-        """Ask the job's model, or another. An answer that fails its `check` is generated anew at once."""
+        """Ask the job's model, or another. A blank answer, or one that fails its `check`, is generated anew at once,
+        `regenerations` times at most.
+        """
         ...
 
     async def embed(

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from headgate.server.openapi.shapes import (
+    EVENT,
     FLAG,
     IN_HEADER,
     KEY,
@@ -22,7 +23,6 @@ from headgate.server.openapi.shapes import (
 
 _ONE_TEXT: Final = {"anyOf": [SOME_TEXT, a_list(SOME_TEXT, minItems=1, maxItems=1)]}
 _SOME_TEXTS: Final = {"anyOf": [SOME_TEXT, a_list(SOME_TEXT, minItems=1, maxItems=2048)]}
-_EVENT: Final = an_object(("data",), event=TEXT, data=TEXT)
 _USAGE: Final = an_object(prompt_tokens=WHOLE, completion_tokens=WHOLE, total_tokens=WHOLE)
 _MESSAGE: Final = an_object(
     ("role",), role=TEXT, content={"anyOf": [TEXT, {"type": "null"}, a_list({"type": "object"})]}
@@ -84,7 +84,7 @@ def paths() -> Json:
 def _ask(summary: str, request: str, answer: str, *, streams: bool) -> dict[str, Any]:
     given = as_json(ref(answer), "The answer.")
     if streams:
-        given["content"]["text/event-stream"] = {"schema": _EVENT}
+        given["content"]["text/event-stream"] = {"schema": EVENT}
     return {
         "post": {
             "summary": summary,

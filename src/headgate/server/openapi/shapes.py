@@ -115,6 +115,7 @@ ERROR: Final = an_object(
         code={"type": "string", "enum": sorted({*STATUS_BY_CODE, "too_many_connections"})},
     ),
 )
+EVENT: Final = an_object(("data",), event=TEXT, data=TEXT)
 KEY: Final = parameter(
     "Idempotency-Key",
     IN_HEADER,

@@ -1,0 +1,45 @@
+"""The application as it is mounted: its task and its routes."""
+
+from collections.abc import Sequence
+
+import headgate
+from headgate.apps.articles.desk import Desk
+from headgate.apps.articles.now import Now
+from headgate.apps.articles.options import Options
+from headgate.apps.articles.shapes import Queued, Summarize, Summarized, SummarizeLater, SummaryStatus
+from headgate.apps.articles.task import summarize_task
+
+
+def app(options: Options) -> headgate.App:
+    def routes(gateway: headgate.Gateway) -> Sequence[headgate.AppRoute]:
+        now, desk = Now(gateway, options), Desk(gateway, options)
+        return [
+            headgate.AppRoute(
+                method="POST",
+                path="/api/v1/summarize",
+                handle=now.summarize,
+                body=Summarize,
+                summary="Summarise an article and wait for it",
+                answers={200: Summarized},
+                streams=True,
+            ),
+            headgate.AppRoute(
+                method="POST",
+                path="/api/v1/summarize/queue",
+                handle=desk.queue,
+                body=SummarizeLater,
+                summary="Summarise an article later, once",
+                answers={202: Queued},
+                keyed=True,
+            ),
+            headgate.AppRoute(
+                method="GET",
+                path="/api/v1/summarize/status/{job_id}",
+                handle=desk.status,
+                door=headgate.AppDoor.LOOK,
+                summary="How a queued summary stands",
+                answers={200: SummaryStatus},
+            ),
+        ]
+
+    return headgate.App(name="articles", tasks=[summarize_task(options)], routes=routes)

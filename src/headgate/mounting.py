@@ -1,0 +1,97 @@
+"""How an application is mounted: its tasks and its routes as values. The server makes HTTP of them; an application knows none of it.
+
+Errors that a route raises are answered as everywhere: `HeadgateError`s by their code, all else as 500 without its words.
+"""
+
+import enum
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from headgate.gateway import Gateway
+from headgate.runner.tasks import Task
+
+
+class AppDoor(enum.StrEnum):
+    """Who may come in."""
+
+    CALL = "call"
+    """Keys that may ask models and submit jobs."""
+    LOOK = "look"
+    """Keys that may look at their tenant's own."""
+    OPEN = "open"
+    """Everybody: for pages without anybody's data."""
+
+
+class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A query or a body that has nothing to say."""
+
+
+class AppCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One request to an application, let in and read."""
+
+    tenant: str
+    """Whose records and jobs it is about; nobody else's may be shown."""
+    by: str
+    """The name of the key that came, for histories."""
+    route: str
+    """Which one it came to, as `POST /v1/bookmarks`: an Idempotency-Key belongs to it."""
+    path: Mapping[str, str]
+    query: Any
+    """What `AppRoute.query` says."""
+    body: Any
+    """What `AppRoute.body` says; None where it says nothing."""
+    key: str | None
+    """Its Idempotency-Key."""
+    check_model: Callable[[str], None]
+    """Raises when this caller's key may not use the model."""
+
+
+class AppReply(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole answer: `value` as JSON, or bytes of another type as they are."""
+
+    value: Any = None
+    status: int = 200
+    media_type: str = "application/json"
+    headers: Mapping[str, str] = {}
+
+
+class AppStream(msgspec.Struct, frozen=True, kw_only=True):
+    """Server-sent events. Whatever can be refused must be refused before this is returned: its 200 goes out at once."""
+
+    pieces: AsyncIterator[bytes]
+    """What it raises is told as an event `error`, and ends it."""
+    close: Callable[[], Awaitable[object]] | None = None
+    """Called once, however it ends: also when the client leaves before it has read anything."""
+
+
+Handle = Callable[[AppCall], Awaitable[AppReply | AppStream]]
+
+
+class AppRoute(msgspec.Struct, frozen=True, kw_only=True):
+    """One method of one path, in Starlette's spelling (`/v1/bookmarks/{bookmark_id}`)."""
+
+    method: str
+    path: str
+    handle: Handle
+    door: AppDoor = AppDoor.CALL
+    body: Any = None
+    """The type of its JSON body, read strictly; None: it takes none."""
+    query: type[msgspec.Struct] = Nothing
+    # The rest is for the OpenAPI document.
+    summary: str = ""
+    answers: Mapping[int, Any] = {}
+    """The types of its answers in JSON, by status."""
+    streams: bool = False
+    """Its 200 may be server-sent events instead."""
+    keyed: bool = False
+    """It does something with an Idempotency-Key."""
+
+
+class App(msgspec.Struct, frozen=True, kw_only=True):
+    """An application: what its jobs run, and what it serves once there is a gateway."""
+
+    name: str
+    tasks: Sequence[Task[Any, Any]] = ()
+    routes: Callable[[Gateway], Sequence[AppRoute]] = lambda _: ()

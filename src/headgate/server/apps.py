@@ -1,0 +1,139 @@
+"""Applications' routes as HTTP: let in, read strictly, answered, and their errors told as everybody's are."""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from headgate.core.access import Action
+from headgate.mounting import AppCall, AppDoor, AppReply, AppRoute, AppStream
+from headgate.server.access import Access, Caller
+from headgate.server.errors import crash_story, going_away, is_crash, read_error
+from headgate.server.reading import read_body, read_idempotency_key, read_query
+from headgate.server.replies import Handler, cancelled_when_gone, route
+
+logger = logging.getLogger("headgate")
+_ACTIONS: Final = {AppDoor.CALL: Action.CALL, AppDoor.LOOK: Action.LOOK}
+
+
+class AppRoutes:
+    """The routes of all mounted applications."""
+
+    def __init__(self, mounted: Sequence[AppRoute], access: Access, closing: asyncio.Event) -> None:
+        self._mounted = mounted
+        self._access = access
+        self._closing = closing
+
+    def routes(self) -> Sequence[Route]:
+        by_path: defaultdict[str, dict[str, Handler]] = defaultdict(dict)
+        for one in self._mounted:
+            by_path[one.path][one.method] = self._handler(one)
+        return [route(path, **by_method) for path, by_method in by_path.items()]
+
+    def _handler(self, mounted: AppRoute) -> Handler:
+        decoder = None if mounted.body is None else msgspec.json.Decoder(mounted.body)
+
+        async def handle(request: Request) -> Response:
+            caller = self._admit(mounted, request)
+            leave = _stay if caller is None else caller.leave
+            try:
+                call = await _read_call(request, mounted, decoder, caller)
+                with cancelled_when_gone(request):
+                    told = await mounted.handle(call)
+            except BaseException:
+                leave()
+                raise
+            if isinstance(told, AppStream):
+                return _Events(told, leave)
+            leave()
+            return _whole(told)
+
+        return handle
+
+    def _admit(self, mounted: AppRoute, request: Request) -> Caller | None:
+        action = _ACTIONS.get(mounted.door)
+        if action is None:
+            return None
+        if action is Action.CALL and self._closing.is_set():
+            raise going_away()
+        return self._access.admit(request.scope["headers"], action)
+
+
+async def _read_call(
+    request: Request, mounted: AppRoute, decoder: msgspec.json.Decoder[Any] | None, caller: Caller | None
+) -> AppCall:
+    query = read_query(request, mounted.query) if decoder is None else None
+    body = None if decoder is None else await read_body(request, decoder)
+    return AppCall(
+        tenant="local" if caller is None else caller.tenant,
+        by="local" if caller is None else caller.name,
+        route=f"{mounted.method} {mounted.path}",
+        path=request.path_params,
+        query=query,
+        body=body,
+        key=read_idempotency_key(request),
+        check_model=_no_model if caller is None else caller.check_model,
+    )
+
+
+class _Events(StreamingResponse):
+    """A stream to one client, who holds its place among its key's parallel requests until the end."""
+
+    def __init__(self, stream: AppStream, leave: Callable[[], None]) -> None:
+        headers = {"cache-control": "no-cache"}
+        super().__init__(stream.pieces, media_type="text/event-stream", headers=headers)
+        self._stream = stream
+        self._leave = leave
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's shape
+        try:
+            with cancelled_when_gone(Request(scope)):
+                start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+                await send(start)
+                try:
+                    async for piece in _honest(self._stream.pieces, scope["path"]):
+                        await send({"type": "http.response.body", "body": piece, "more_body": True})
+                except asyncio.CancelledError:
+                    # The client is gone and hears nothing, or this process is going and the client should hear of it.
+                    await send({"type": "http.response.body", "body": _event(going_away())})
+                    raise
+                await send({"type": "http.response.body", "body": b""})
+        finally:
+            self._leave()
+            if self._stream.close is not None:
+                await self._stream.close()
+
+
+async def _honest(pieces: AsyncIterator[bytes], path: str) -> AsyncIterator[bytes]:
+    """After the first byte a failure is an event."""
+    try:
+        async for piece in pieces:
+            yield piece
+    except Exception as error:  # noqa: BLE001 - an application may fail in any way
+        if is_crash(error):
+            logger.error("%s broke\n%s", path, crash_story(error))  # noqa: TRY400 - without its words
+        yield _event(error)
+
+
+def _event(error: Exception) -> bytes:
+    return b"event: error\ndata: %b\n\n" % msgspec.json.encode({"error": read_error(error).error})
+
+
+def _whole(told: AppReply) -> Response:
+    body = told.value if isinstance(told.value, bytes) else msgspec.json.encode(told.value)
+    return Response(body, status_code=told.status, media_type=told.media_type, headers=dict(told.headers))
+
+
+def _stay() -> None:
+    """Who was not counted in is not counted out."""
+
+
+def _no_model(model: str) -> None:
+    raise RuntimeError(f"a route that is open to everybody asks for the model {model!r}")
