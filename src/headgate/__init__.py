@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from headgate.core.failures import Failure, FailureKind, Scope
     from headgate.core.job import Attempt, DeadLetter, Job, JobState, Reason
     from headgate.core.messages import Answer, Chunk, Lane, Reply, Request, Usage
-    from headgate.core.problems import InvalidSettings
+    from headgate.core.problems import InvalidSettings, Review
     from headgate.core.record import Record
     from headgate.core.retry import Jitter
     from headgate.dispatch.holding import HeldSlot
@@ -150,7 +150,7 @@ _HOMES = {
         "Request",
         "Usage",
     ),
-    "headgate.core.problems": ("InvalidSettings",),
+    "headgate.core.problems": ("InvalidSettings", "Review"),
     "headgate.core.record": ("Record",),
     "headgate.core.retry": ("Jitter",),
     "headgate.dispatch.holding": ("HeldSlot",),
@@ -247,6 +247,7 @@ __all__ = [
     "RetryBudgetSpent",
     "RetryLater",
     "RetryPolicy",
+    "Review",
     "Scope",
     "Settings",
     "SettingsError",

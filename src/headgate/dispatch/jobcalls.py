@@ -68,7 +68,7 @@ def _batch_places(upstream: Upstream) -> int:
 class _JobLlm:
     """One run's way to its model."""
 
-    __slots__ = ("_claim", "_deadline", "_new_id", "_requests", "upstream")
+    __slots__ = ("_claim", "_deadline", "_new_id", "_requests", "cost_usd", "upstream")
 
     def __init__(self, requests: Requests, claim: Claim, deadline: float, new_id: Callable[[], str]) -> None:
         self._requests = requests
@@ -76,6 +76,7 @@ class _JobLlm:
         self._deadline = deadline
         self._new_id = new_id
         self.upstream: str | None = None
+        self.cost_usd = 0.0
 
     async def complete(
         self,
@@ -94,7 +95,11 @@ class _JobLlm:
             tenant=self._claim.tenant,
         )
         check_request(request)
-        reply = await self._requests.complete(request, self._call(request), check)
+        call = self._call(request)
+        try:
+            reply = await self._requests.complete(request, call, check)
+        finally:
+            self.cost_usd += call.cost_usd
         self.upstream = reply.upstream
         return reply
 
@@ -114,7 +119,11 @@ class _JobLlm:
             tenant=self._claim.tenant,
         )
         check_embedding(request)
-        reply = await self._requests.embed(request, self._call(request))
+        call = self._call(request)
+        try:
+            reply = await self._requests.embed(request, call)
+        finally:
+            self.cost_usd += call.cost_usd
         self.upstream = reply.upstream
         return reply
 

@@ -14,6 +14,7 @@ from headgate.core.ports.calls import Llm
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.store import Store
 from headgate.core.record import RecordWrite
+from headgate.runner.job_records import JobRecords
 from headgate.runner.outcomes import ClaimLost
 from headgate.runner.payloads import encode, record
 
@@ -39,6 +40,7 @@ class Context:
 
     def __init__(self, claim: Claim, llm: Llm, store: Store, clock: Clock) -> None:
         self.llm = llm
+        self.records = JobRecords(store, claim.tenant, self.now)
         self.saved: list[RecordWrite] = []
         self._claim = claim
         self._store = store

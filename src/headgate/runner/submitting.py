@@ -32,6 +32,7 @@ class Submitting:
         *,
         tenant: str,
         idempotency_key: str | None,
+        endpoint: str,
         records: Sequence[RecordWrite],
     ) -> Accepted:
         if not self._durable.started:
@@ -39,9 +40,9 @@ class Submitting:
         now = self._now()
         key = None
         if idempotency_key is not None:
-            key = self._key(idempotency_key, fingerprinted(asked, what="the submission"), ENDPOINT, now)
+            key = self._key(idempotency_key, fingerprinted(asked, what="the submission"), endpoint, now)
         job = self._durable.intake.job(asked, tenant=tenant, now=now, key=key, records=records)
-        return (await self._accept([job], ENDPOINT))[0]
+        return (await self._accept([job], endpoint))[0]
 
     async def many(
         self,
