@@ -78,7 +78,7 @@ def add(
     """Write a job down and print its number. When this returns, it is on the disk and will be sent once."""
     given = read_input(None, Path(words[1:])) if words and words.startswith("@") else read_input(words, None)
     fields: dict[str, Any] = read_object(options, "--options") or {}
-    with _opened(file, config) as outbox:
+    with open_outbox(file, config) as outbox:
         show(str(outbox.add(task, given, stream=stream, **fields).id))
 
 
@@ -91,7 +91,7 @@ def list_entries(
     config: ConfigOption = None,
 ) -> None:
     """List what is in the outbox, in its order. What was sent is kept for a week."""
-    with _opened(file, config) as outbox:
+    with open_outbox(file, config) as outbox:
         entries = outbox.list(state=state, stream=stream)
     if as_json:
         last_id = entries[-1].id if entries else None
@@ -112,19 +112,19 @@ def flush(
     Exit code 0: all is sent; 1: some failed and need you; 4: the gateway is full or away, or another process is
     sending: the rest waits.
     """
-    with _opened(file, config) as outbox, open_client(url) as client:
+    with open_outbox(file, config) as outbox, open_client(url) as client:
         flushed = client.flush(outbox)
     if as_json:
         show_json(flushed)
     else:
-        _tell(flushed)
-    raise typer.Exit(_code(flushed))
+        tell_flushed(flushed)
+    raise typer.Exit(exit_code(flushed))
 
 
 @app.command("retry")
 def retry(entry_id: EntryArgument, file: FileOption = None, config: ConfigOption = None) -> None:
     """Let a failed entry wait again, in its old place and under its old key."""
-    with _opened(file, config) as outbox:
+    with open_outbox(file, config) as outbox:
         entry = outbox.retry(entry_id)
     show(f"{entry.id} waits again. Send it: headgate outbox flush")
 
@@ -132,25 +132,25 @@ def retry(entry_id: EntryArgument, file: FileOption = None, config: ConfigOption
 @app.command("discard")
 def discard(entry_id: EntryArgument, file: FileOption = None, config: ConfigOption = None) -> None:
     """Remove an entry that is not sent."""
-    with _opened(file, config) as outbox:
+    with open_outbox(file, config) as outbox:
         entry = outbox.discard(entry_id)
     show(f"{entry.id} is discarded")
     if entry.standing.doubt_since is not None:
         note("It was sent at least once without an answer: the gateway may have it all the same.")
 
 
-def _opened(file: Path | None, config: Path | None) -> Outbox:
+def open_outbox(file: Path | None, config: Path | None) -> Outbox:
     named = file or os.environ.get(VARIABLE)
     return Outbox(named or Path(wiring.read_settings(config).data_dir) / "outbox.db")
 
 
-def _code(flushed: Flushed) -> int:
+def exit_code(flushed: Flushed) -> int:
     if flushed.busy or flushed.waiting:
         return UNSENT
     return FAILED if flushed.failed else 0
 
 
-def _tell(flushed: Flushed) -> None:
+def tell_flushed(flushed: Flushed) -> None:
     if flushed.busy:
         note(
             f"Another process is sending from this outbox; {count_of(flushed.waiting, 'entry', 'entries')} wait."
