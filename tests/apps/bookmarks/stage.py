@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import httpx
 
@@ -15,6 +15,7 @@ from headgate import wiring
 from headgate.providers.simulated import SimulatedProvider
 from headgate.wiring.serving import Served, serve
 
+T = TypeVar("T")
 DESCRIPTION: Final = {
     "title": "Gates and their heads",
     "summary": "A headgate lets in as much water as the canal can carry, and no more. The page tells how one is built,"
@@ -138,9 +139,19 @@ async def a_shop(*, work: bool = True, **settings: Any) -> AsyncIterator[Shop]:
         "limits": {"drain_s": 1},
         **settings,
     }
-    async with serve(wiring.read_settings(file, env={}), work=work) as served:
-        async with httpx.AsyncClient(base_url=served.url, timeout=PATIENCE_S) as http:
-            yield Shop(served, http)
+    async with (
+        serve(wiring.read_settings(file, env={}), work=work) as served,
+        httpx.AsyncClient(base_url=served.url, timeout=PATIENCE_S) as http,
+    ):
+        yield Shop(served, http)
+
+
+async def until(reached: Callable[[], Awaitable[T | None]]) -> T:
+    """Look again and again, in real time: what is waited for happens in a worker, or on a clock of its own."""
+    async with asyncio.timeout(PATIENCE_S):
+        while (found := await reached()) is None:
+            await asyncio.sleep(0.01)
+    return found
 
 
 def fetching(text: str = TEXT, *, asked: list[str] | None = None) -> Callable[..., Awaitable[Any]]:

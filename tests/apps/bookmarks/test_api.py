@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import httpx
-from apps.bookmarks.stage import DESCRIPTION, Shop, a_shop, a_site, answer, simulated
+from apps.bookmarks.stage import DESCRIPTION, Shop, a_shop, a_site, answer, simulated, until
 from server.http.front_stage import Play
 
 from headgate.core.access import AccessTerms
@@ -22,7 +22,9 @@ def error(response: httpx.Response) -> tuple[int, str]:
 def test_a_saved_page_is_described(play: Play, served_on: str) -> None:
     async def scene() -> None:
         async with a_site() as site, a_shop(database=served_on) as shop:
-            response = await shop.save(site.url("/Page"), tags=["mine"], source_hint="feed", created_from="web")
+            response = await shop.save(
+                site.url("/Page"), tags=["mine"], source_hint="feed", created_from="web"
+            )
             first = response.json()
             assert (response.status_code, first["url"]) == (201, site.url("/Page"))
             assert response.headers["location"] == f"/v1/bookmarks/{first['id']}"
@@ -77,7 +79,9 @@ def test_a_key_belongs_to_this_route(play: Play) -> None:
     play(scene)
 
 
-def test_the_same_address_again_is_the_same_bookmark_however_it_is_spelled(play: Play, served_on: str) -> None:
+def test_the_same_address_again_is_the_same_bookmark_however_it_is_spelled(
+    play: Play, served_on: str
+) -> None:
     async def scene() -> None:
         async with a_shop(work=False, database=served_on) as shop:
             first = await shop.save("HTTPS://Bücher.Example:443/Pfad/Ä?q=1#top")
@@ -161,9 +165,11 @@ def test_deleting_stops_the_job(play: Play) -> None:
     async def scene() -> None:
         async with a_site() as site, a_shop(models=simulated(latency_s=60)) as shop:
             saved = (await shop.save(site.url())).json()
-            async with asyncio.timeout(10):
-                while shop.provider.calls == 0:
-                    await asyncio.sleep(0.01)
+
+            async def is_called() -> bool | None:
+                return shop.provider.calls > 0 or None
+
+            await until(is_called)
             assert (await shop.get(saved["id"]))["llm_status"] == "processing"
             assert (await shop.http.delete(f"/v1/bookmarks/{saved['id']}")).status_code == 200
             assert (await shop.gateway.jobs.get(saved["job_id"])).state == "cancelled"
@@ -296,11 +302,10 @@ async def _key(shop: Shop, tenant: str) -> dict[str, str]:
     issued = await keys.create(AccessTerms(name=tenant, tenant=tenant))
     headers = {"authorization": f"Bearer {issued.text}"}
 
-    async def in_force() -> bool:
+    async def in_force() -> bool | None:
         nobody = await shop.http.get("/v1/bookmarks")
-        return nobody.status_code == 401 and (await shop.http.get("/v1/bookmarks", headers=headers)).is_success
+        known = await shop.http.get("/v1/bookmarks", headers=headers)
+        return (nobody.status_code == 401 and known.is_success) or None
 
-    async with asyncio.timeout(20):
-        while not await in_force():
-            await asyncio.sleep(0.05)
+    await until(in_force)
     return headers

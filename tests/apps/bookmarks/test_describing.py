@@ -55,7 +55,9 @@ def test_an_answer_that_breaks_the_contract_is_not_taken(changed: dict[str, Any]
         describing.read(json.dumps({**DESCRIPTION, **changed}))
 
 
-@pytest.mark.parametrize("content", [None, "", "Sure! Here it is.", "[]", "{", '{"title": "x"}', f"{ANSWER} Done."])
+@pytest.mark.parametrize(
+    "content", [None, "", "Sure! Here it is.", "[]", "{", '{"title": "x"}', f"{ANSWER} Done."]
+)
 def test_what_is_no_description_is_not_taken(content: str | None) -> None:
     with pytest.raises((ValueError, msgspec.MsgspecError)):
         describing.read(content)

@@ -1,6 +1,7 @@
 """The task in virtual time: its attempts and waits, what it pays for, what it keeps, and that nothing sticks."""
 
 import asyncio
+import itertools
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -23,7 +24,11 @@ BAD = json.dumps({**DESCRIPTION, "summary": "too short"})
 
 
 async def opened(
-    stages: JobStages, *, asked: list[str] | None = None, options: BookmarkOptions | None = None, **upstream: Any
+    stages: JobStages,
+    *,
+    asked: list[str] | None = None,
+    options: BookmarkOptions | None = None,
+    **upstream: Any,
 ) -> tuple[JobStage, Desk]:
     app = build(options or BookmarkOptions(model="m"), fetch=fetching(asked=asked))
     stage = await stages.open({**GOOD, **upstream}, tasks=app.tasks)
@@ -42,7 +47,9 @@ async def settled(stage: JobStage, desk: Desk, bookmark: Bookmark) -> Bookmark:
 
 
 @on_job_stages
-async def test_three_attempts_two_and_four_minutes_apart_and_the_page_is_fetched_once(stages: JobStages) -> None:
+async def test_three_attempts_two_and_four_minutes_apart_and_the_page_is_fetched_once(
+    stages: JobStages,
+) -> None:
     asked: list[str] = []
     stage, desk = await opened(stages, asked=asked, script=["transient", "transient"])
     bookmark = await save(desk)
@@ -55,7 +62,7 @@ async def test_three_attempts_two_and_four_minutes_apart_and_the_page_is_fetched
     done = await settled(stage, desk, bookmark)
     assert (done.status, done.title) == ("done", DESCRIPTION["title"])
     starts = list(stage.provider.starts)
-    assert [later - earlier for earlier, later in zip(starts, starts[1:], strict=False)] == pytest.approx(
+    assert [later - earlier for earlier, later in itertools.pairwise(starts)] == pytest.approx(
         [121, 241], abs=1
     )
     assert asked == [URL]
@@ -97,7 +104,7 @@ async def test_what_was_paid_for_is_not_paid_for_again(stages: JobStages) -> Non
 
 @on_job_stages
 async def test_a_bookmark_deleted_under_its_job_costs_nothing(stages: JobStages) -> None:
-    stage, desk = await opened(stages)
+    stage, _ = await opened(stages)
     handle = await stage.submit("bookmark", Given(url=URL))
     assert (await handle.wait()).state is JobState.SKIPPED
     assert stage.provider.calls == 0
@@ -151,7 +158,9 @@ def test_every_state_of_a_job_is_one_of_a_bookmark(job: Job | None, status: str,
     """There is no state of its own to be forgotten in: a row can never stick in `processing`."""
     told = standing(job)
     assert (told.status, told.llm_status) == (status, llm_status)
-    assert (told.error_message is None) == (status == "done" or (job is not None and not (job.error or job.reason)))
+    assert (told.error_message is None) == (
+        status == "done" or (job is not None and not (job.error or job.reason))
+    )
 
 
 def test_no_state_is_left_out() -> None:

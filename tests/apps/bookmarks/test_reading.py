@@ -1,6 +1,7 @@
 """From an address to text: what is a page and what is not, and whether trying again can help."""
 
 import asyncio
+import contextlib
 import importlib
 import os
 import sys
@@ -86,13 +87,13 @@ def test_a_page_is_its_text_without_its_furniture() -> None:
     assert "alert" not in page.excerpt
 
 
-@pytest.mark.parametrize("body", [b"", b"\xff\xfe\x00", b"<" * 100_000, b"<html>" * 2000, b"<p>" + b"&" * 50_000])
+@pytest.mark.parametrize(
+    "body", [b"", b"\xff\xfe\x00", b"<" * 100_000, b"<html>" * 2000, b"<p>" + b"&" * 50_000]
+)
 def test_broken_html_is_a_page_without_text_or_one_with_little(body: bytes) -> None:
     trafilatura()
-    try:
-        assert isinstance(read(body, content_type="text/html").excerpt, str)
-    except headgate.Reject as rejected:
-        assert "no text" in rejected.reason
+    with contextlib.suppress(headgate.Reject):
+        assert read(body, content_type="text/html").excerpt
 
 
 def test_a_missing_extra_holds_the_bookmark_and_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,7 +122,9 @@ async def test_two_processes_count_together(stages: JobStages) -> None:
 @on_job_stages
 async def test_what_failed_costs_nothing_and_what_was_useless_is_paid_for(stages: JobStages) -> None:
     options = BookmarkOptions(model="m", call_usd=0.25)
-    stage, desk = await opened(stages, options=options, outcome={"outcome": "ok"}, script=["transient", "bad_json"])
+    stage, desk = await opened(
+        stages, options=options, outcome={"outcome": "ok"}, script=["transient", "bad_json"]
+    )
     bookmark = await save(desk)
     await asyncio.sleep(60)
     (tally,) = await stage.gateway.records.list(COLLECTION)

@@ -33,8 +33,8 @@ def read_file(text: str) -> tuple[list[Imported], int]:
     """The bookmarks of a file, each address once, and how many of its links cannot be bookmarks."""
     found: dict[str, Imported] = {}
     left_out = 0
-    begins = text.lstrip("\ufeff \t\r\n")[:1]
-    for one in _json(text) if begins in {"[", "{"} else _netscape(text):
+    text = text.lstrip("\ufeff \t\r\n")
+    for one in _json(text) if text[:1] in {"[", "{"} else _netscape(text):
         try:
             found.setdefault(canonical(one.url), one)
         except headgate.InvalidRequest:
@@ -60,7 +60,7 @@ def netscape(bookmarks: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 def _json(text: str) -> list[Imported]:
     """A list of bookmarks, or the API's own list."""
     try:
-        told = msgspec.json.decode(text.lstrip("\ufeff"))
+        told = msgspec.json.decode(text)
         entries = told["data"] if isinstance(told, dict) else told
         read = msgspec.convert(entries, list[Imported])
     except (msgspec.MsgspecError, KeyError, UnicodeError) as error:
