@@ -149,7 +149,7 @@ async def a_shop(*, work: bool = True, **settings: Any) -> AsyncIterator[Shop]:
 async def until(reached: Callable[[], Awaitable[T | None]]) -> T:
     """Look again and again, in real time: what is waited for happens in a worker, or on a clock of its own."""
     async with asyncio.timeout(PATIENCE_S):
-        while (found := await reached()) is None:
+        while (found := await reached()) is None:  # noqa: ASYNC110 - there is nothing to wait for but time
             await asyncio.sleep(0.01)
     return found
 

@@ -12,6 +12,9 @@ from headgate.apps.bookmarks.describing import tidy
 from headgate.apps.bookmarks.desk import Desk, Wanted, check_cursor
 from headgate.apps.bookmarks.options import BookmarkOptions
 
+ALL: Final = "/v1/bookmarks"
+ONE: Final = "/v1/bookmarks/{bookmark_id}"
+AGAIN: Final = f"{ONE}/reprocess"
 MOST_LISTED: Final = 100
 Short = Annotated[str, msgspec.Meta(max_length=100)]
 Tag = Annotated[str, msgspec.Meta(max_length=50)]
@@ -46,25 +49,22 @@ class Api:
         self._options = options
 
     def routes(self) -> Sequence[headgate.AppRoute]:
-        look, one = headgate.AppDoor.LOOK, "/v1/bookmarks/{bookmark_id}"
-        route = headgate.AppRoute
+        look, route = headgate.AppDoor.LOOK, headgate.AppRoute
         return [
-            route(
-                method="POST", path="/v1/bookmarks", handle=self._save, body=Save, summary="Save a bookmark"
-            ),
+            route(method="POST", path=ALL, handle=self._save, body=Save, summary="Save a bookmark"),
             route(
                 method="GET",
-                path="/v1/bookmarks",
+                path=ALL,
                 handle=self._list,
                 door=look,
                 query=Listing,
                 summary="List bookmarks",
             ),
-            route(method="GET", path=one, handle=self._get, door=look, summary="One bookmark"),
-            route(method="DELETE", path=one, handle=self._delete, summary="Delete a bookmark"),
+            route(method="GET", path=ONE, handle=self._get, door=look, summary="One bookmark"),
+            route(method="DELETE", path=ONE, handle=self._delete, summary="Delete a bookmark"),
             route(
                 method="POST",
-                path=f"{one}/reprocess",
+                path=AGAIN,
                 handle=self._reprocess,
                 summary="Process a bookmark again",
             ),
