@@ -133,3 +133,12 @@ async def test_what_failed_costs_nothing_and_what_was_useless_is_paid_for(stages
     (tally,) = await stage.gateway.records.list(COLLECTION)
     assert tally.body["usd"] == pytest.approx(0.25)
     assert (await desk.get(bookmark.id, tenant="local")).status == "retrying"
+
+
+@on_job_stages
+async def test_a_known_price_counts_instead_of_the_assumed_one(stages: JobStages) -> None:
+    stage, desk = await opened(stages, options=BookmarkOptions(model="m", call_usd=0.25))
+    stage.gateway.routes.find("m").upstreams[0].price = lambda usage: 0.125
+    await settled(stage, desk, await save(desk))
+    (tally,) = await stage.gateway.records.list(COLLECTION)
+    assert tally.body == {"usd": pytest.approx(0.125), "calls": 1}
