@@ -122,6 +122,20 @@ class Server:
     def kill(self) -> None:
         self.stop(signal.SIGKILL)
 
+    @contextlib.contextmanager
+    def frozen(self) -> Iterator[None]:
+        """It and its backends are stopped (SIGSTOP): the kernel still takes connections in, and nobody answers."""
+        assert self._process is not None
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        family = [self._process.pid, *map(int, children)]
+        for pid in family:
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in family:
+                os.kill(pid, signal.SIGCONT)
+
     def restart(self) -> None:
         self.stop()
         self.start()

@@ -9,9 +9,16 @@ from batches.lines import CHAT, EMBEDDINGS, jsonl, line, read
 from jobstage import JobStage, JobStages, database, on_each_database, on_job_stages
 
 from headgate.batches.job import FINALIZE, VALIDATE
-from headgate.core.batch import Batch, BatchState, Checked, Closing
+from headgate.core.batch import Batch, BatchState, Checked, Closing, open_in
 from headgate.core.batch_order import job_id_of
-from headgate.core.errors import InvalidRequest, KeyMismatch, StateConflict, UnknownBatch, UnknownFile
+from headgate.core.errors import (
+    InvalidRequest,
+    KeyMismatch,
+    StateConflict,
+    UnknownBatch,
+    UnknownFile,
+    UnknownJob,
+)
 from headgate.core.ports.claims import Want
 from headgate.core.record import RecordWrite
 
@@ -30,6 +37,12 @@ async def create(stage: JobStage, content: bytes, endpoint: str = CHAT, **option
 async def run(stage: JobStage, content: bytes, endpoint: str = CHAT, **options: Any) -> Batch:
     batch = await create(stage, content, endpoint, **options)
     return await stage.gateway.batches.wait(batch.id, tenant=options.get("tenant", "local"))
+
+
+async def lose(stage: JobStage, batch: Batch) -> None:
+    """End its job as nobody can from outside."""
+    store = stage.gateway.durable.store
+    assert await store.cancel(job_id_of(batch.id), now=stage.epoch) is not None
 
 
 def codes(batch: Batch) -> list[tuple[str, int | None]]:
@@ -92,6 +105,7 @@ async def test_lines_that_fail_are_in_the_error_file_and_the_others_are_not(stag
         (b"", [("empty_file", None)]),
         (b"\n \n", [("empty_file", None)]),
         (line("a") + b"{oops\n\n" + line("a"), [("invalid_json_line", 2), ("duplicate_custom_id", 4)]),
+        (b"\n" * 50_001 + line("a"), [("too_many_tasks", None)]),
         (line("a", url="/v1/embeddings"), [("url_mismatch", 1)]),
         (line("a") + line("b", model="nobody"), [("model_not_found", 2)]),
         (line("a") + line("b", model="simulated"), [("model_not_allowed", 2)]),
@@ -124,6 +138,13 @@ async def test_more_lines_than_a_batch_may_have_fail_it(stages: JobStages) -> No
     stage = await stages.open(INSTANT)
     batch = await run(stage, jsonl(range(50_001)))
     assert codes(batch) == [("too_many_tasks", None)]
+
+
+@on_job_stages
+async def test_blank_lines_are_passed_over(stages: JobStages) -> None:
+    stage = await stages.open(INSTANT)
+    batch = await run(stage, b"\n" * 25_000 + line("a") + b" \r\n" * 25_000 + line("b"))
+    assert (await read(stage.gateway, batch.output_file_id)).keys() == {"a", "b"}
 
 
 @on_job_stages
@@ -191,6 +212,27 @@ async def test_lines_not_done_within_the_window_expire(stages: JobStages) -> Non
     assert len(output) + len(errors) == 10
     assert 3 <= len(output) <= 5
     assert {told["error"]["code"] for told in errors.values()} == {"batch_expired"}
+
+
+@on_each_database
+async def test_a_line_that_was_cancelled_by_its_id_is_told_as_such(stages: JobStages) -> None:
+    """Whatever ends the batch later: its owner is not told that it did not make it in time."""
+    slow = {"provider": "simulated", "latency_s": 60.0, "slots": 1}
+    stage = await stages.open(slow, models={"n": {"upstreams": [slow]}})
+    expiring = await create(stage, jsonl(range(30)), completion_window="5m")
+    cancelled = await create(stage, jsonl(range(30), model="n"))
+    await stage.world.clock.sleep(10.0)
+    for model in ("m", "n"):
+        *_, line_job = await stage.gateway.jobs.list(task="chat", model=model, state="pending")
+        await stage.gateway.jobs.cancel(line_job.id)
+    await stage.world.clock.sleep(10.0)
+    await stage.gateway.batches.cancel(cancelled.id)
+    for batch, code in ((expiring, "batch_expired"), (cancelled, "batch_cancelled")):
+        over = await stage.gateway.batches.wait(batch.id)
+        errors = await read(stage.gateway, over.error_file_id)
+        found = Counter(told["error"]["code"] for told in errors.values())
+        assert found["request_cancelled"] == 1
+        assert found.keys() == {"request_cancelled", code}
 
 
 @on_job_stages
@@ -292,10 +334,57 @@ async def test_a_batch_whose_job_is_lost_says_so(stages: JobStages) -> None:
     """Nothing dies silently: its owner sees why there is no output, and what to do."""
     stage = await stages.open(INSTANT, work=False)
     batch = await create(stage, jsonl(range(2)))
-    await stage.gateway.jobs.cancel(job_id_of(batch.id))
+    await lose(stage, batch)
     lost = await stage.gateway.batches.get(batch.id)
     assert lost.status is BatchState.FAILED
     assert codes(lost) == [("batch_job_failed", None)]
+    with pytest.raises(StateConflict, match="is failed"):
+        await stage.gateway.batches.cancel(batch.id)
+
+
+@on_each_database
+async def test_a_batch_s_job_is_not_cancelled_as_a_job(stages: JobStages) -> None:
+    """Its lines would run on, and nobody could stop them or read what they came to."""
+    stage = await stages.open({"latency_s": 10.0, "slots": 2})
+    batch = await create(stage, jsonl(range(6)))
+    await stage.world.clock.sleep(5.0)
+    with pytest.raises(StateConflict, match=f"is a batch.*/v1/batches/{batch.id}/cancel"):
+        await stage.gateway.jobs.cancel(job_id_of(batch.id))
+    with pytest.raises(UnknownJob):
+        await stage.gateway.jobs.cancel(job_id_of(batch.id), tenant="other")
+    over = await stage.gateway.batches.wait(batch.id)
+    assert (over.status, over.request_counts.completed) == (BatchState.COMPLETED, 6)
+
+
+@on_each_database
+async def test_the_lines_of_a_batch_whose_job_is_lost_can_be_stopped(stages: JobStages) -> None:
+    """Whatever became of the batch, nobody has to pay for lines that nobody will read."""
+    stage = await stages.open({"latency_s": 60.0, "slots": 2})
+    batch = await create(stage, jsonl(range(20)))
+    await stage.world.clock.sleep(10.0)
+    await lose(stage, batch)
+    await stage.world.clock.sleep(20.0)
+    told = await stage.gateway.batches.cancel(batch.id)
+    assert told.status is BatchState.FAILED
+    await stage.world.clock.sleep(200.0)
+    assert stage.provider.calls == 2
+    assert open_in(await stage.gateway.jobs.count()) == 0
+    with pytest.raises(StateConflict):
+        await stage.gateway.batches.cancel(batch.id)
+
+
+@on_each_database
+async def test_no_line_is_handed_to_a_worker_once_a_cancel_is_answered(stages: JobStages) -> None:
+    """A batch's job may not look for five seconds: whoever cancels does not wait for that."""
+    stage = await stages.open({"latency_s": 2.0, "slots": 2})
+    batch = await create(stage, jsonl(range(600)))
+    await stage.world.clock.sleep(31.0)
+    assert (await stage.gateway.batches.cancel(batch.id)).status is BatchState.CANCELLING
+    counts, begun = await stage.gateway.jobs.count(), stage.provider.calls
+    # Its own job is the one that still waits.
+    assert counts["pending"] == 1
+    await stage.gateway.batches.wait(batch.id)
+    assert stage.provider.calls <= begun + counts["running"]
 
 
 @on_job_stages

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from batches.lines import CHAT, jsonl
+from batches.lines import CHAT, jsonl, read
 from jobstage import JobStages, on_job_stages
 
 from headgate.core.errors import InvalidRequest, PayloadTooLarge, StateConflict, StoreUnavailable, UnknownFile
@@ -141,6 +141,39 @@ async def test_a_batch_waits_for_bytes_that_are_not_here(stages: JobStages) -> N
         await stage.gateway.files.content(file.id)
     away.rename(path)
     assert (await stage.gateway.batches.wait(batch.id)).request_counts.completed == 2
+
+
+@on_job_stages
+async def test_a_batch_whose_bytes_are_lost_can_be_cancelled_and_its_file_deleted(stages: JobStages) -> None:
+    """Stopping needs no bytes: who has lost them is not left with a batch that never ends."""
+    stage = await stages.open({"latency_s": 0.0}, work=False)
+    file = await stage.gateway.files.create(jsonl(range(2)))
+    stage.gateway.files.path(file.id).unlink()
+    batch = (await stage.gateway.batches.create(input_file_id=file.id, endpoint=CHAT)).batch
+    await stage.gateway.work()
+    await stage.world.clock.sleep(60.0)
+    assert (await stage.gateway.batches.cancel(batch.id)).status == "cancelling"
+    over = await stage.gateway.batches.wait(batch.id, timeout=30.0)
+    assert (over.status, over.request_counts.total) == ("cancelled", 0)
+    assert (over.output_file_id, over.error_file_id) == (None, None)
+    await stage.gateway.files.delete(file.id)
+
+
+@on_job_stages
+async def test_a_cancelled_batch_that_lost_its_bytes_midway_keeps_its_answers(stages: JobStages) -> None:
+    """Lines that never became jobs cannot be named without them; everything else is."""
+    stage = await stages.open({"latency_s": 10.0, "slots": 2}, jobs={"max_pending_per_tenant": 7})
+    file = await stage.gateway.files.create(jsonl(range(40)))
+    batch = (await stage.gateway.batches.create(input_file_id=file.id, endpoint=CHAT)).batch
+    await stage.world.clock.sleep(35.0)
+    stage.gateway.files.path(file.id).unlink()
+    await stage.gateway.batches.cancel(batch.id)
+    over = await stage.gateway.batches.wait(batch.id, timeout=60.0)
+    assert over.status == "cancelled"
+    counts = over.request_counts
+    assert counts.completed == len(await read(stage.gateway, over.output_file_id)) > 0
+    assert counts.failed == len(await read(stage.gateway, over.error_file_id)) < 40 - counts.completed
+    await stage.gateway.files.delete(file.id)
 
 
 @on_job_stages

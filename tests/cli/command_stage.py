@@ -6,6 +6,8 @@ import io
 import json
 import logging
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -116,6 +118,19 @@ def _logging_left_alone() -> Iterator[None]:
         yield
     finally:
         root.handlers[:], root.level = handlers, level
+
+
+@contextlib.contextmanager
+def serving(desk: Desk) -> Iterator[str]:
+    """A gateway at this desk's folder, in a process of its own: its URL."""
+    path = os.pathsep.join((str(FIXTURES), os.environ.get("PYTHONPATH", "")))
+    process = desk.start("serve", "--listen", "127.0.0.1:0", env={"PYTHONPATH": path})
+    assert process.stdout is not None
+    found = re.search(r"http://[0-9.:]+", process.stdout.readline())
+    assert found is not None
+    yield found[0]
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=PATIENCE_S)
 
 
 def end(process: "subprocess.Popen[str]") -> Answer:

@@ -176,6 +176,24 @@ def test_a_read_only_disk_can_be_looked_at(desk: Desk, small_disk: Path) -> None
     assert "data/headgate.db: the file or its folder is read-only" in submitted.err
 
 
+@pytest.mark.parametrize("command", ["serve", "work"])
+def test_who_stays_on_a_read_only_disk_is_told_that_it_is_read_only(
+    command: str, desk: Desk, small_disk: Path
+) -> None:
+    """Not a mistake in the settings: once the disk can be written, the same again works."""
+    (desk.folder / "headgate.yaml").write_text(f"data_dir: {small_disk}/data\njobs: {{tasks: [cli_tasks]}}\n")
+    desk.submit("echo", 1)
+    _remount(small_disk, "ro")
+    try:
+        ended = desk.run(command, *(["--listen", "127.0.0.1:0"] if command == "serve" else []))
+    finally:
+        _remount(small_disk, "rw")
+    assert ended.code == 4, ended.err
+    (told,) = [line for line in ended.err.splitlines() if line.startswith("headgate: ")]
+    assert "read-only" in told.lower()
+    assert "Errno" not in told
+
+
 def test_a_read_only_disk_with_an_open_log_says_what_to_do(desk: Desk, small_disk: Path) -> None:
     """Its last jobs are in the log beside it: to leave them out would be to lie."""
     (desk.folder / "headgate.yaml").write_text(f"data_dir: {small_disk}/data\njobs: {{tasks: [cli_tasks]}}\n")

@@ -15,6 +15,7 @@ from headgate.core.idempotency import InProgress, KeyState, Mismatch, Run, SameJ
 from headgate.core.job import (
     Accepted,
     Claim,
+    Edit,
     Ended,
     Entry,
     FollowUps,
@@ -109,8 +110,8 @@ class Reference(KeysAndRecords):
         now: float,
         expires_after_s: float,
         tenant: str | None = None,
-        new_input: bytes | None = None,
-    ) -> list[str]:
+        edit: Edit | None = None,
+    ) -> list[Accepted]:
         replayed = []
         for job_id in job_ids:
             row = self._dead(job_id, tenant)
@@ -120,11 +121,12 @@ class Reference(KeysAndRecords):
             row.generation += 1
             row.crashes = row.deferrals = row.revivals = 0
             row.started_at = row.cancel_at = row.error = row.error_class = row.progress = None
-            old = msgspec.UNSET if new_input is None else msgspec.Raw(row.input)
+            old = msgspec.UNSET if edit is None else msgspec.Raw(row.input)
             row.history.append(Entry(outcome="replayed", at=now, generation=row.generation, by=by, input=old))
-            if new_input is not None:
-                row.input, row.steps = new_input, {}
-            replayed.append(job_id)
+            if edit is not None:
+                row.input, row.steps = edit.input, {}
+                row.job = msgspec.structs.replace(row.job, model=edit.model or row.job.model)
+            replayed.append(Accepted(job_id))
         return replayed
 
     def discard(self, job_ids: Sequence[str], *, by: str, now: float, tenant: str | None = None) -> list[str]:

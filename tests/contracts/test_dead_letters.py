@@ -1,5 +1,6 @@
 """Dead letters: replayed as a new generation, discarded, and never two live jobs for the same work."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from contracts.job_stage import (
     REJECTED,
     TRANSIENT,
     a_job,
+    a_key,
     end,
     exhausted,
     found,
@@ -21,7 +23,8 @@ from contracts.job_stage import (
 )
 from stores_under_test import on_each_store
 
-from headgate.core.job import Claim, JobState, Settled
+from headgate.core.errors import KeyMismatch
+from headgate.core.job import Accepted, Claim, Edit, JobState, Settled
 from headgate.core.job_rules import Completed, Crashed
 from headgate.core.messages import Lane
 from headgate.core.ports.jobs import JobFilter
@@ -32,7 +35,7 @@ LATER = NOW + 500.0
 
 async def replay(store: Store, *job_ids: str, **changes: Any) -> list[str]:
     asked: dict[str, Any] = {"by": "operator", "now": LATER, "expires_after_s": 1000.0, **changes}
-    return await store.replay(job_ids, **asked)
+    return [one.id for one in await store.replay(job_ids, **asked)]
 
 
 async def poisoned(store: Store, job_id: str, **changes: Any) -> Claim:
@@ -108,7 +111,7 @@ async def test_a_replay_with_a_new_input_keeps_the_old_one_in_the_history(store:
     await store.save_step("j", claim.lease, name="fetch", result=b"page", now=NOW)
     await end(store, claim, REJECTED)
 
-    assert await replay(store, "j", new_input=b'{"text":"right"}') == ["j"]
+    assert await replay(store, "j", edit=Edit(b'{"text":"right"}')) == ["j"]
     job = await found(store, "j")
     (again,) = await take(store, claim.model)
 
@@ -123,10 +126,10 @@ async def test_an_input_written_over_several_lines_survives_in_the_history(store
     """People edit inputs in editors, which like to break lines; the history must stay readable."""
     claim = await running(store, "j", max_attempts=1, input=b'{\r\n  "text": "one",\n  "n": 1\n}\n')
     await end(store, claim, REJECTED)
-    await replay(store, "j", new_input=b'{\n"text": "two"\n}')
+    await replay(store, "j", edit=Edit(b'{\n"text": "two"\n}'))
     (claim,) = await take(store, claim.model)
     await end(store, claim, REJECTED)
-    await replay(store, "j", new_input=b"3")
+    await replay(store, "j", edit=Edit(b"3"))
 
     inputs = [entry.input for entry in (await found(store, "j")).history if entry.outcome == "replayed"]
     assert inputs == [{"text": "one", "n": 1}, {"text": "two"}]
@@ -160,7 +163,7 @@ async def test_only_dead_letters_are_replayed(store: Store) -> None:
     before = await picture(store)
 
     names = ["ready", "later", "running", "done", "stopped", "nobody"]
-    assert await replay(store, *names, new_input=b"2") == []
+    assert await replay(store, *names, edit=Edit(b"2")) == []
     assert await store.discard(names, by="me", now=LATER) == []
     assert await picture(store) == before
 
@@ -197,7 +200,7 @@ async def test_a_dead_letter_whose_work_is_being_done_stays_dead(store: Store) -
     twin = await running(store, "twin", dedup_key="page")
     before = await found(store, "dead")
 
-    assert await replay(store, "dead", "free", new_input=b"2") == ["free"]
+    assert await replay(store, "dead", "free", edit=Edit(b"2")) == ["free"]
     assert await found(store, "dead") == before
 
     await end(store, twin, Completed(b"1"))
@@ -281,3 +284,57 @@ async def test_a_history_can_be_read_whatever_a_provider_said(store: Store, mess
 
     assert (await found(store, "k")).history[-1].message == message
     assert await end(store, claim, TRANSIENT) is Settled.CANCELLED
+
+
+# ---- Edits and keys -----------------------------------------------------------------------------------------
+
+
+@on_each_store
+async def test_an_edit_may_move_a_job_to_another_model(store: Store) -> None:
+    """There it stands in line, and no longer in the old one."""
+    await exhausted(store, "j", model="old")
+    await replay(store, "j", edit=Edit(b"2", "new"))
+
+    assert (await found(store, "j")).model == "new"
+    assert await take(store, "old") == []
+    assert [claim.model for claim in await take(store, "new")] == ["new"]
+
+
+@on_each_store
+async def test_a_replay_under_a_key_is_done_once(store: Store) -> None:
+    """Even if the job has died again meanwhile: whoever repeats the request only lost the answer to it."""
+    first = await exhausted(store, "j")
+    asked: dict[str, Any] = {"by": "me", "now": LATER, "expires_after_s": 9.0, "tenant": "local"}
+
+    assert await store.replay(["j"], **asked, key=a_key()) == [Accepted("j")]
+    (claim,) = await take(store, first.model)
+    await end(store, claim, REJECTED)
+    assert await store.replay(["j"], **asked, key=a_key()) == [Accepted("j", created=False)]
+    assert (await found(store, "j")).generation == 2
+
+    with pytest.raises(KeyMismatch):
+        await store.replay(["j"], **asked, key=a_key(body=b"another"))
+    assert await store.replay(["j"], **asked, key=a_key("another")) == [Accepted("j")]
+    assert (await found(store, "j")).generation == 3
+
+
+@on_each_store
+async def test_a_key_is_not_used_up_by_a_replay_that_was_refused(store: Store) -> None:
+    """Once the live twin is through, the same request works."""
+    await exhausted(store, "j", dedup_key="page")
+    twin = await running(store, "twin", dedup_key="page")
+    asked: dict[str, Any] = {"by": "me", "now": LATER, "expires_after_s": 9.0, "tenant": "local"}
+
+    assert await store.replay(["j"], **asked, key=a_key()) == []
+    await end(store, twin, Completed(b"1"))
+    assert await store.replay(["j"], **asked, key=a_key()) == [Accepted("j")]
+
+
+@on_each_store
+async def test_two_replays_under_one_key_at_once_are_one(store: Store) -> None:
+    await exhausted(store, "j")
+    asked: dict[str, Any] = {"by": "me", "now": LATER, "expires_after_s": 9.0, "tenant": "local"}
+    answers = await asyncio.gather(*(store.replay(["j"], **asked, key=a_key()) for _ in range(5)))
+
+    assert sorted(answer[0].created for answer in answers) == [False] * 4 + [True]
+    assert (await found(store, "j")).generation == 2

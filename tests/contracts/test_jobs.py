@@ -169,6 +169,7 @@ async def test_a_filter_finds_its_jobs_and_no_others(
     await end(store, claim, TRANSIENT, now=NOW + 100)
 
     assert [job.id for job in await store.select(JobFilter(**which), limit=10)] == expected
+    assert await store.count_matching(JobFilter(**which)) == len(expected)
 
 
 @on_each_store

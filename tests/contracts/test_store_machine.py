@@ -29,7 +29,7 @@ from stores_under_test import Home, nodes_of
 from headgate.core.errors import HeadgateError
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.idempotency import KeyClaim, Run, Unknown
-from headgate.core.job import Claim, Ended, NewJob
+from headgate.core.job import Claim, Edit, Ended, NewJob
 from headgate.core.job_rules import Cancelled, Completed, Crashed, Deferred, Failed, Outcome, Skipped, settle
 from headgate.core.messages import Lane
 from headgate.core.ports.claims import Ready, Renewal, Want
@@ -330,11 +330,11 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(
         data=st.data(),
         tenant=st.none() | tenants,
-        new_input=st.sampled_from([None, b'"edited"']),
+        edit=st.sampled_from([None, Edit(b'"edited"'), Edit(b'"moved"', "m")]),
         in_vain=st.booleans(),
     )
-    def replay(self, data: st.DataObject, tenant: str | None, new_input: bytes | None, in_vain: bool) -> None:
-        named: dict[str, Any] = {"tenant": tenant, "new_input": new_input}
+    def replay(self, data: st.DataObject, tenant: str | None, edit: Edit | None, in_vain: bool) -> None:
+        named: dict[str, Any] = {"tenant": tenant, "edit": edit}
         self.both("replay", self.some_ids(data), by="me", now=self.now, expires_after_s=500.0, **named)
         if in_vain:
             self.time_passes(500.0, "expire")

@@ -40,6 +40,7 @@ VERBS: dict[str, Verb] = {
     "accept": lambda store: store.accept([a_job()], now=NOW),
     "find": lambda store: store.find("j"),
     "select": lambda store: store.select(JobFilter(), limit=1),
+    "count_matching": lambda store: store.count_matching(JobFilter()),
     "states": lambda store: store.states(["j"]),
     "count": lambda store: store.count(),
     "waiting_by_tenant": lambda store: store.waiting_by_tenant(),

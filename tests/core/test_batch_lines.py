@@ -1,7 +1,7 @@
 """What makes a line bad, and what is written of one that ran."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -12,6 +12,7 @@ from headgate.core.batch_lines import (
     EXPIRED,
     MOST_ERRORS,
     LineChecks,
+    Stop,
     never_run,
     too_long,
     written,
@@ -102,16 +103,18 @@ def test_nobody_reads_more_than_a_hundred_errors() -> None:
 
 
 def test_a_file_as_a_whole_may_be_wrong() -> None:
-    assert wrong_whole(0, 10) is not None
-    assert wrong_whole(10, 10) is None
-    too_many = wrong_whole(11, 10)
-    assert too_many is not None
-    assert too_many.code == "too_many_tasks"
+    found = [wrong_whole(*lines) for lines in ((0, 0), (50_001, 0), (1, 50_001))]
+    assert [one and one.code for one in found] == ["empty_file", "too_many_tasks", "too_many_tasks"]
+    assert wrong_whole(50_000, 50_000) is None
     assert too_long(4).line == 4
 
 
+STOPPED = datetime(2026, 1, 1, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
 def _job(state: JobState, **fields: Any) -> Job:
-    now = datetime(2026, 1, 1, tzinfo=UTC)
+    now = STOPPED
     given: dict[str, Any] = {
         "id": "job_1",
         "task": "chat",
@@ -134,7 +137,9 @@ def _job(state: JobState, **fields: Any) -> Job:
 
 
 def test_an_answer_is_written_with_its_status() -> None:
-    one = written(_job(JobState.COMPLETED, result={"id": "chatcmpl-1"}), "a", unfinished=CANCELLED)
+    one = written(
+        _job(JobState.COMPLETED, result={"id": "chatcmpl-1"}), "a", stop=Stop(STOPPED.timestamp(), CANCELLED)
+    )
     assert one.completed
     assert one.data.endswith(b"\n")
     assert json.loads(one.data) == {
@@ -162,7 +167,7 @@ def test_a_failure_is_written_as_a_direct_call_would_have_been_answered(
 ) -> None:
     """OpenAI keeps `error` for lines that were never run: who reads only that would take this for an answer."""
     job = _job(JobState.DEAD_LETTER, reason="exhausted", error="it broke", error_class=kind)
-    one = written(job, "a", unfinished=CANCELLED)
+    one = written(job, "a", stop=Stop(STOPPED.timestamp(), CANCELLED))
     told = json.loads(one.data)
     assert not one.completed
     assert told["error"] is None
@@ -172,17 +177,18 @@ def test_a_failure_is_written_as_a_direct_call_would_have_been_answered(
 
 
 @pytest.mark.parametrize(
-    ("job", "unfinished", "code", "expired"),
+    ("job", "why", "code", "expired"),
     [
         (_job(JobState.DEAD_LETTER, reason="expired"), CANCELLED, "batch_expired", True),
-        (_job(JobState.CANCELLED), EXPIRED, "batch_expired", True),
-        (_job(JobState.CANCELLED), CANCELLED, "batch_cancelled", False),
+        (_job(JobState.CANCELLED, finished_at=STOPPED), EXPIRED, "batch_expired", True),
+        (_job(JobState.CANCELLED, finished_at=STOPPED), CANCELLED, "batch_cancelled", False),
+        (_job(JobState.CANCELLED, finished_at=STOPPED - MINUTE), EXPIRED, "request_cancelled", False),
+        (_job(JobState.CANCELLED, finished_at=STOPPED - MINUTE), CANCELLED, "request_cancelled", False),
     ],
 )
-def test_a_line_that_was_never_run_says_why(
-    job: Job, unfinished: tuple[str, str], code: str, expired: bool
-) -> None:
-    one = written(job, "a", unfinished=unfinished)
+def test_a_line_that_was_never_run_says_why(job: Job, why: tuple[str, str], code: str, expired: bool) -> None:
+    """One that its owner cancelled before is not the batch's doing."""
+    one = written(job, "a", stop=Stop(STOPPED.timestamp(), why))
     told = json.loads(one.data)
     assert told["response"] is None
     assert told["error"]["code"] == code

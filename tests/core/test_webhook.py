@@ -42,6 +42,7 @@ def ended(**facts: Any) -> Ended:
         "result": b'{"text":"short"}',
         "webhook": OWN,
         "metadata": b'{"order":7}',
+        "batch_id": None,
         "finished_at": AT,
     }
     return Ended(**{**usual, **facts})

@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from observe.receivers_stage import Receiver
+from observe.receivers_stage import Receiver as Listener
+from server.upstreams import until
 from standardwebhooks.webhooks import Webhook
 
 import headgate
 from headgate.core.events import WebhookAttempted
 from headgate.core.job import Job, JobState
 from headgate.observe.metrics import Metrics
-from headgate.observe.receivers import MOST_AT_A_POOR_ONE, MOST_REMEMBERED, Receivers
+from headgate.observe.receivers import MOST_AT_A_POOR_ONE, MOST_REMEMBERED, Receiver, Receivers
 from headgate.runner.context import Context
 
 
@@ -39,12 +40,13 @@ async def first_delivery(gateway: headgate.Gateway, *, attempts: int) -> Job:
 
 def test_a_message_passes_the_official_library_s_check(tmp_path: Path) -> None:
     async def main() -> None:
-        receiver = Receiver(time.monotonic)
+        receiver = Listener(time.monotonic)
         async with headgate.open(settings(tmp_path), env={}, work=True, tasks=[work]) as gateway:
             metrics = Metrics(models=gateway.routes.names, status=gateway.status)
             gateway.listen(metrics)
             await receiver.up()
-            await (await gateway.jobs.submit("work", {"n": 1}, webhook=receiver.url())).wait(10)
+            loud = receiver.url().replace("http://", "HTTP://")  # A scheme is one in capitals, too.
+            await (await gateway.jobs.submit("work", {"n": 1}, webhook=loud)).wait(10)
             await first_delivery(gateway, attempts=1)
             (message,) = receiver.received
             read = Webhook(await gateway.webhooks.secret()).verify(message.body, message.headers)
@@ -127,47 +129,100 @@ def test_a_receiver_that_dawdles_does_not_keep_the_workers_from_other_jobs(tmp_p
 @pytest.mark.parametrize(("well", "took_s"), [(False, 0.1), (True, 5.0)])
 def test_a_poor_receiver_gets_few_at_a_time_until_it_does_well_again(well: bool, took_s: float) -> None:
     receivers = Receivers(1000)
+    poor = Receiver("a", "http://same.example")
     for _ in range(100):
-        assert receivers.has_room("a")
-        receivers.enter("a")
+        assert receivers.has_room(poor)
+        receivers.enter(poor)
     for _ in range(100):
-        receivers.leave("a", answered_well=well, took_s=took_s)
+        receivers.leave(poor, answered_well=well, took_s=took_s)
     for _ in range(MOST_AT_A_POOR_ONE):
-        assert receivers.has_room("a")
-        receivers.enter("a")
-    assert not receivers.has_room("a")
-    assert receivers.has_room("b")
-    receivers.leave("a", answered_well=True, took_s=0.1)
-    receivers.enter("a")
-    assert receivers.has_room("a")
+        assert receivers.has_room(poor)
+        receivers.enter(poor)
+    assert not receivers.has_room(poor)
+    assert receivers.has_room(Receiver("a", "http://other.example"))
+    assert receivers.has_room(Receiver("b", "http://same.example")), "another tenant's path may be quick"
+    receivers.leave(poor, answered_well=True, took_s=0.1)
+    receivers.enter(poor)
+    assert receivers.has_room(poor)
 
 
 def test_only_so_many_poor_receivers_are_remembered() -> None:
     """Strangers name them: a thousand addresses that lead nowhere must not fill the memory."""
     receivers = Receivers(1000)
     for number in range(MOST_REMEMBERED + 10):
-        receivers.enter(f"{number}")
-        receivers.leave(f"{number}", answered_well=False, took_s=0.1)
+        receivers.enter(Receiver("a", f"{number}"))
+        receivers.leave(Receiver("a", f"{number}"), answered_well=False, took_s=0.1)
     assert len(receivers._poor) == MOST_REMEMBERED
     assert not receivers._under_way
 
 
-def test_deliveries_leave_workers_to_others_whoever_receives_them() -> None:
+def test_a_tenant_with_many_addresses_leaves_places_to_the_next() -> None:
     """A thousand addresses that nobody has tried yet are not poor yet, and could each take a worker."""
-    receivers = Receivers(3)
-    for name in "abc":
-        assert not receivers.all_taken
-        receivers.enter(name)
-    assert receivers.all_taken
-    receivers.leave("b", answered_well=True, took_s=0.1)
-    assert not receivers.all_taken
+    receivers = Receivers(8)
+    got = {}
+    for tenant in "abcde":
+        got[tenant] = 0
+        while receivers.has_place(tenant):
+            receivers.enter(Receiver(tenant, f"{got[tenant]}"))
+            got[tenant] += 1
+    assert got == {"a": 4, "b": 2, "c": 1, "d": 1, "e": 0}, "and never more than eight in all"
+    receivers.leave(Receiver("b", "0"), answered_well=True, took_s=0.1)
+    assert receivers.has_place("e")
+
+
+def test_a_lone_place_is_anybody_s() -> None:
+    receivers = Receivers(1)
+    assert receivers.has_place("a")
+    receivers.enter(Receiver("a", "x"))
+    assert not receivers.has_place("a")
+    assert not receivers.has_place("b")
+
+
+def test_a_tenant_s_slow_path_does_not_hold_up_another_s_at_the_same_host(tmp_path: Path) -> None:
+    """Two tenants behind one host and port: what one of them reads of its deliveries, too, is of its own only."""
+
+    async def main() -> None:
+        served: list[bytes] = []
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            path = (await reader.readline()).split()[1]
+            served.append(path)
+            if path == b"/quick":
+                writer.write(b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n")
+            else:
+                await reader.read()
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        host = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        rules = {**settings(tmp_path, timeout_s=2.0), "jobs": {"workers": 16}}
+        async with headgate.open(rules, env={}, work=True, tasks=[work]) as gateway:
+            slow = [{"task": "work", "input": {}, "webhook": f"{host}/slow"}] * 12
+            await gateway.jobs.submit_many(slow, tenant="slow")
+            await until(lambda: len(served) >= 6)
+            quick = [{"task": "work", "input": {}, "webhook": f"{host}/quick"}] * 3
+            started = time.monotonic()
+            for handle in await gateway.jobs.submit_many(quick, tenant="quick"):
+                await handle.wait(10)
+            await until(lambda: served.count(b"/quick") == 3)
+            took_s = time.monotonic() - started
+            waiting = [job.id for job in await gateway.webhooks.list(tenant="slow") if job.deferrals]
+            told = {(await gateway.jobs.get(job_id, tenant="slow")).error for job_id in waiting}
+        assert took_s < 1.5, "less than one silence"
+        assert told & {
+            "there is no free place for this delivery yet",
+            f"{host} is slow or down: it gets few deliveries at a time",
+        }, told
+        server.close()
+
+    asyncio.run(main())
 
 
 def test_more_deliveries_than_may_be_under_way_all_arrive(tmp_path: Path) -> None:
     """One worker of two: those that stand back come again, and lose no attempt by it."""
 
     async def main() -> None:
-        receiver = Receiver(time.monotonic)
+        receiver = Listener(time.monotonic)
         await receiver.up()
         rules = {**settings(tmp_path), "jobs": {"workers": 2}}
         async with headgate.open(rules, env={}, work=True, tasks=[work]) as gateway:

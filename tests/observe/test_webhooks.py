@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from jobstage import JobStage, JobStages, on_job_stages
+from batches.lines import CHAT, jsonl, line
+from jobstage import JobStage, JobStages, database, on_each_database, on_job_stages
 from observe.receivers_stage import Answer, Receiver
 
 import headgate
@@ -16,6 +17,7 @@ from headgate.core.job import Job, JobState
 from headgate.core.webhook_wire import SCHEDULE
 from headgate.runner.context import Context
 
+__all__ = ["database"]
 MINUTE_S = 60.0
 HOUR_S = 3600.0
 OPEN = {"allow_private": True}
@@ -386,3 +388,29 @@ async def test_a_delivery_without_its_settings_address_is_skipped(stages: JobSta
         second = await open_stage(stages)
         (delivery,) = await delivered(second)
         assert (delivery.state, delivery.reason) == (JobState.SKIPPED, "no webhooks.url is set any more")
+
+
+@on_each_database
+async def test_a_batch_is_told_of_once_and_its_lines_are_not(stages: JobStages) -> None:
+    """Fifty thousand lines would be fifty thousand messages, and what came of them is in the batch's files."""
+    with receiving(stages) as receiver:
+        await receiver.up()
+        stage = await open_stage(stages, url=receiver.url())
+        content = jsonl(range(3)) + line("bad", model="simulated/rejecting")
+        file = await stage.gateway.files.create(content)
+        created = await stage.gateway.batches.create(input_file_id=file.id, endpoint=CHAT)
+        batch = await stage.gateway.batches.wait(created.batch.id)
+        lines = await stage.gateway.jobs.list(task="chat")
+        await delivered(stage)
+        (message,) = receiver.received
+
+    assert batch.request_counts.failed == 1
+    told = message.told["data"]
+    assert (message.told["type"], told["task"], told["result"]["id"]) == (
+        "job.completed",
+        "headgate.batch",
+        batch.id,
+    )
+    for one in lines:
+        with pytest.raises(StateConflict, match="nobody is told"):
+            await stage.gateway.webhooks.redeliver(one.id)

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 from conftest import Figure
-from jobstage import JobStage, JobStages, on_job_stages
+from jobstage import JobStage, JobStages, database, on_each_database, on_job_stages
 
 import headgate
 from headgate import Context, InvalidRequest, JobState, Reason, StateConflict, UnknownJob
-from headgate.core.events import JobsReplayed
+from headgate.core.events import JobsReplayed, KeyUsed
 
+__all__ = ["database"]
 USER = [{"role": "user", "content": "?"}]
 WORKS: dict[str, bool] = {}
 RUNS: list[float] = []
@@ -192,6 +193,54 @@ async def test_an_edited_input_is_checked_like_any_other(stages: JobStages) -> N
     with pytest.raises(InvalidRequest, match="does not fit task 'typed'"):
         await stage.gateway.dead_letters.replay(job.id, input="text")
     assert await stage.gateway.jobs.get(job.id) == job
+
+
+@on_each_database
+async def test_an_edited_input_that_names_another_model_moves_the_job_there(stages: JobStages) -> None:
+    """As a submission of it would go there; one that names the old model, or none, stays where it was."""
+    stage = await stages.open({"latency_s": 0.1})
+    body = {"model": "simulated/rejecting", "messages": USER}
+    dead = stage.gateway.dead_letters
+    job = await stage.ended("chat", body)
+    for kept in (body, {"messages": USER}):
+        again = await (await dead.replay(job.id, input=kept)).wait()
+        assert (again.state, again.model) == (JobState.DEAD_LETTER, "simulated/rejecting")
+    with pytest.raises(headgate.UnknownModel):
+        await dead.replay(job.id, input={**body, "model": "nobody"})
+    moved = await (await dead.replay(job.id, input={**body, "model": "m"})).wait()
+    assert (moved.state, moved.model, stage.provider.calls) == (JobState.COMPLETED, "m", 1)
+
+
+@on_job_stages
+async def test_a_job_that_was_given_its_model_apart_keeps_it_when_something_else_is_edited(
+    stages: JobStages,
+) -> None:
+    """The submission's model went before the input's. That the input still names its own is no wish to change it."""
+    stage = await stages.open({"latency_s": 0.1, "script": ["rejected"]})
+    body = {"model": "simulated/down", "messages": USER}
+    job = await stage.ended("chat", body, model="m")
+    assert (job.state, job.model) == (JobState.DEAD_LETTER, "m")
+    again = await (await stage.gateway.dead_letters.replay(job.id, input={**body, "temperature": 1})).wait()
+    assert (again.state, again.model) == (JobState.COMPLETED, "m")
+
+
+@on_each_database
+async def test_under_a_key_a_replay_is_done_once_whatever_becomes_of_the_job(stages: JobStages) -> None:
+    """Whoever lost the answer asks again: by then the job may run, be done, or be dead once more."""
+    stage = await stages.open(tasks=[fragile])
+    (job_id,) = await _exhausted(stage, 1)
+    dead = stage.gateway.dead_letters
+    first = await dead.replay(job_id, input="x", idempotency_key="click")
+    while_it_waits = await dead.replay(job_id, input="x", idempotency_key="click")
+    assert (await first.wait()).state is JobState.DEAD_LETTER
+    after_it_died = await dead.replay(job_id, input="x", idempotency_key="click")
+    assert [one.created for one in (first, while_it_waits, after_it_died)] == [True, False, False]
+    with pytest.raises(headgate.KeyMismatch):
+        await dead.replay(job_id, input="y", idempotency_key="click")
+    assert (await stage.gateway.jobs.get(job_id)).generation == 2
+    assert sum(event.count for event in stage.told(JobsReplayed)) == 1
+    outcomes = [event.outcome for event in stage.told(KeyUsed)]
+    assert outcomes == ["ran", "replayed", "replayed", "mismatch"]
 
 
 @on_job_stages

@@ -367,3 +367,24 @@ def test_admission_costs_microseconds(figure: Figure, store: Make) -> None:
         assert best_us <= MOST_ADMIT_US
 
     at_the_door(store, test)
+
+
+def test_whom_the_door_turns_away_is_counted_by_why(store: Make) -> None:
+    """A flood of wrong keys, or a key that hit its limits, must show somewhere."""
+
+    async def test(door: Door) -> None:
+        narrow = await door.key(models=("summary",), requests_per_minute=1)
+        door.admit(narrow)
+        refusal(door.admit, narrow)
+        refusal(door.admit, UNKNOWN)
+        refusal(door.admit, "sk-other")
+        refusal(door.admit, await door.key(role=Role.READ))
+        refusal(door.admit(await door.key(models=("summary",))).check_model, "other")
+        assert door.access.refusals == {
+            "rate_limited": 1,
+            "unauthorized": 2,
+            "not_allowed": 1,
+            "model_not_allowed": 1,
+        }
+
+    at_the_door(store, test)

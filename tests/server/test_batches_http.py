@@ -16,6 +16,7 @@ from server.http.front_stage import Answer, Play, Wire, post
 from server.keyed_stage import keyed_door
 from server.stage import House, opened
 
+from headgate.core.batch_order import job_id_of
 from headgate.server.files import UPLOADS
 from headgate.server.http import HttpLimits
 
@@ -144,6 +145,20 @@ def test_a_batch_can_be_cancelled_and_its_rest_retried(play: Play) -> None:
                 await client.batches.cancel(batch.id)
             again = await client.post(f"/batches/{batch.id}/retry", cast_to=Batch)
             assert again.metadata == {"retry_of": batch.id}
+
+    play(scene)
+
+
+def test_a_batch_s_job_is_a_conflict_to_cancel_that_names_the_batch_s_route(play: Play) -> None:
+    async def scene() -> None:
+        async with house_of(work=False) as house, client_of(house) as client:
+            file = await client.files.create(file=("in.jsonl", jsonl(range(1))), purpose="batch")
+            batch = await client.batches.create(input_file_id=file.id, endpoint=CHAT, completion_window="24h")
+            answer = await _ask(house, post(b"", f"/v1/jobs/{job_id_of(batch.id)}/cancel"))
+            error = json.loads(answer.body)["error"]
+            assert (answer.status, error["code"]) == (409, "state_conflict")
+            assert f"/v1/batches/{batch.id}/cancel" in error["message"]
+            assert (await client.batches.cancel(batch.id)).status == "cancelling"
 
     play(scene)
 

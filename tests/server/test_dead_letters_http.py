@@ -129,6 +129,7 @@ def test_filters_narrow_the_list(play: Play, database: str) -> None:
     ("query", "param"),
     [
         ("reason=bad", "reason"),
+        ("class=zzz", "class"),
         ("since=2026-01-01", "since"),
         ("until=2026-01-01T00:00:00", "until"),
         ("since=1700000000", "since"),
@@ -299,5 +300,34 @@ def test_a_key_for_some_models_says_which_it_means(play: Play) -> None:
                 ({"model": "simulated"}, 202),
             ):
                 assert (await few.gateway.post(REPLAY, body, few.key)).status == status, body
+
+    play(scene)
+
+
+def test_a_key_for_some_models_lets_no_other_models_dead_letter_go(play: Play) -> None:
+    """Neither one by one nor all at once."""
+
+    async def scene() -> None:
+        async with morgue() as dead:
+            [ours] = await dead.bury(1, "weak", model="simulated")
+            [other] = await dead.bury(1, "weak", model="simulated/flaky")
+            key = f"x-api-key: {await dead.gateway.key(models=('simulated',))}"
+            for job_id, status in ((other, 403), (ours, 200)):
+                answer = await dead.gateway.ask("DELETE", f"/v1/dead-letters/{job_id}", None, key)
+                assert answer.status == status, answer.body
+            assert (await dead.get(f"/v1/jobs/{other}"))["state"] == "dead_letter"
+
+    play(scene)
+
+
+def test_a_class_that_there_is_not_is_answered_with_those_there_are(play: Play) -> None:
+    async def scene() -> None:
+        async with morgue(work=False) as dead:
+            told = (await dead.get("/v1/dead-letters?class=zzz", 400))["error"]["message"]
+            assert "transient" in told
+            assert "crashed" in told
+            assert (await dead.post(REPLAY, {"class": "zzz"}, 400))["error"]["param"] == "class"
+            for known in ("rejected", "crashed", "expired"):
+                assert (await dead.get(f"/v1/dead-letters?class={known}"))["data"] == []
 
     play(scene)

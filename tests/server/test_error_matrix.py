@@ -315,6 +315,8 @@ def _check(answer: Answer, trouble: Trouble, row: Row, name: str) -> None:
     error = json.loads(answer.body)["error"]
     assert set(error) == {"message", "type", "param", "code"}, told
     assert error["message"], told
+    if trouble.code == "store_unavailable":
+        assert error["message"] == "the database does not answer; try again in a moment", told
     assert error["type"].endswith("_error"), told
     assert error["param"] == trouble.param(row), told
     assert answer.headers["content-type"] == "application/json", told

@@ -130,7 +130,7 @@ def test_after_a_full_backlog_the_key_runs(play: Play, database: str) -> None:
 
 
 def test_the_key_on_another_route_is_another_key(play: Play, database: str) -> None:
-    """Scoped by method and route: a job, an answer, a job by `Prefer` and a bulk replay do not meet."""
+    """Scoped by method and route: a job, an answer and a bulk replay do not meet."""
 
     async def scene() -> None:
         async with locked(database=database) as gateway:
@@ -138,13 +138,30 @@ def test_the_key_on_another_route_is_another_key(play: Play, database: str) -> N
             job = await gateway.post("/v1/jobs", JOB, caller, KEY)
             answers = [
                 await gateway.post(CHAT, BODY, caller, KEY),
-                await gateway.post(CHAT, BODY, caller, KEY, "Prefer: respond-async"),
                 await gateway.post("/v1/dead-letters/replay", {"task": "chat"}, caller, KEY),
                 await gateway.post("/v1/dead-letters/discard", {"task": "chat"}, caller, KEY),
             ]
-            assert [answer.status for answer in answers] == [200, 202, 202, 202]
+            assert [answer.status for answer in answers] == [200, 202, 202]
             assert not any(_replayed(answer) for answer in answers)
-            assert len({_id(one) for one in (job, *answers[1:])}) == 4
+            assert len({_id(one) for one in (job, *answers[1:])}) == 3
+
+    play(scene)
+
+
+def test_a_key_runs_once_whether_or_not_its_sender_waits(play: Play, database: str) -> None:
+    """Who falls back from a job to a call, or the other way, under its key must not pay twice: it hears of the other."""
+
+    async def scene() -> None:
+        async with locked(database=database) as gateway:
+            caller = f"x-api-key: {await gateway.key()}"
+            later = "Prefer: respond-async"
+            assert (await gateway.post(CHAT, BODY, caller, "Idempotency-Key: a")).status == 200
+            assert (await gateway.post(CHAT, BODY, caller, "Idempotency-Key: b", later)).status == 202
+            told = [
+                await gateway.post(CHAT, BODY, caller, "Idempotency-Key: a", later),
+                await gateway.post(CHAT, BODY, caller, "Idempotency-Key: b"),
+            ]
+            assert [(one.status, one.code) for one in told] == [(409, "idempotency_key_mismatch")] * 2
 
     play(scene)
 

@@ -417,6 +417,38 @@ def test_a_dead_letter_is_replayed_with_another_input(play: Play, database: str)
     play(scene)
 
 
+def test_a_replay_whose_answer_was_lost_is_asked_for_again_with_its_key(play: Play, database: str) -> None:
+    """Without one it would hear 409, and could not tell whose replay that was."""
+
+    async def scene() -> None:
+        async with locked(database=database, work=True, tasks=TASKS) as gateway:
+            key = f"x-api-key: {await gateway.key()}"
+            dead = await _ended(gateway, key, task="fragile", input="wrong")
+            path, named = f"/v1/jobs/{dead['id']}/replay", "Idempotency-Key: click"
+            first, again = [await gateway.post(path, {"input": "wrong"}, key, named) for _ in range(2)]
+            assert (_read(first, 202)["generation"], _read(again, 202)["generation"]) == (2, 2)
+            told = [answer.headers.get("idempotent-replayed") for answer in (first, again)]
+            assert told == [None, "true"]
+            other = await gateway.post(path, {"input": "right"}, key, named)
+            assert (other.status, other.code) == (409, "idempotency_key_mismatch")
+
+    play(scene)
+
+
+def test_a_key_for_some_models_moves_no_job_to_another(play: Play) -> None:
+    async def scene() -> None:
+        async with locked(work=True) as gateway:
+            few = f"x-api-key: {await gateway.key(models=('simulated/rejecting',))}"
+            body = {"model": "simulated/rejecting", "messages": [{"role": "user", "content": "x"}]}
+            dead = await _ended(gateway, few, task="chat", input=body)
+            for model in ("simulated", "nobody"):
+                edited = {"input": {**body, "model": model}}
+                answer = await gateway.post(f"/v1/jobs/{dead['id']}/replay", edited, few)
+                assert (answer.status, answer.code) == (403, "model_not_allowed")
+
+    play(scene)
+
+
 def test_another_tenants_jobs_are_not_there(play: Play, database: str) -> None:
     async def scene() -> None:
         async with locked(database=database, tasks=TASKS) as gateway:
@@ -427,5 +459,63 @@ def test_another_tenants_jobs_are_not_there(play: Play, database: str) -> None:
             for verb in ("cancel", "replay"):
                 assert (await gateway.post(f"/v1/jobs/{job_id}/{verb}", None, theirs)).status == 404
             assert _read(await gateway.get(f"/v1/jobs/{job_id}", mine))["state"] == "pending"
+
+    play(scene)
+
+
+def test_a_date_at_the_end_of_the_calendar_is_refused(play: Play) -> None:
+    """In another zone its year would not exist."""
+
+    async def scene() -> None:
+        async with locked() as gateway:
+            caller = f"x-api-key: {await gateway.key()}"
+            for date in ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"):
+                answer = await gateway.post(
+                    "/v1/jobs", {"task": "chat", "input": BODY, "run_at": date}, caller
+                )
+                assert (answer.status, json.loads(answer.body)["error"]["param"]) == (400, "run_at")
+
+    play(scene)
+
+
+def test_a_strange_name_is_not_sent_back_whole(play: Play) -> None:
+    """An answer as long as what somebody made up is work for nothing, here and wherever it is logged."""
+
+    async def scene() -> None:
+        async with locked(tasks=TASKS) as gateway:
+            key = f"x-api-key: {await gateway.key()}"
+            long = "x" * 1_000_000
+            for body in (
+                {"task": "chat", long: 1},
+                [{"task": "chat", long: 1}],
+                {"task": "chat", "input": {long: 1}},
+            ):
+                answer = await gateway.post("/v1/jobs", body, key)
+                assert answer.status == 400
+                assert len(answer.body) < 1000
+
+    play(scene)
+
+
+def test_millions_of_small_values_are_refused_before_they_are_read(play: Play) -> None:
+    """To read them takes seconds, and everybody waits meanwhile."""
+
+    async def scene() -> None:
+        async with locked() as gateway:
+            caller = f"x-api-key: {await gateway.key()}"
+            body = b'{"task": "chat", "input": [' + b"{}," * 600_000 + b"1]}"
+            answer = await gateway.post("/v1/jobs", body, caller)
+            assert (answer.status, answer.code) == (413, "payload_too_large")
+
+    play(scene)
+
+
+def test_half_a_character_is_called_what_it_is(play: Play) -> None:
+    async def scene() -> None:
+        async with locked(tasks=TASKS) as gateway:
+            key = f"x-api-key: {await gateway.key()}"
+            answer = await gateway.post("/v1/jobs", rb'{"task": "\ud800"}', key)
+            assert answer.status == 400
+            assert rb"\\ud800 is half a character" in answer.body
 
     play(scene)

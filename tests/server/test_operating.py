@@ -74,6 +74,27 @@ def test_names_that_nobody_knows_and_roles_that_may_not(play: Play) -> None:
     play(scene)
 
 
+@pytest.mark.parametrize(
+    ("model", "status"),
+    [
+        ("simulated/flaky", 200),
+        ("simulated/flakky", 404),
+        ("simulated/\0", 400),
+        ("simulated/\x1b[2J", 400),
+        ("simulated/" + "x" * 10_000, 400),
+    ],
+)
+def test_only_what_a_call_could_name_is_paused(play: Play, database: str, model: str, status: int) -> None:
+    """A typing mistake that is accepted leaves the model running that was meant."""
+
+    async def scene() -> None:
+        async with opened({**one_model(INSTANT), "database": database}) as house:
+            for path in ("/v1/models/pause", "/v1/models/resume"):
+                assert (await tell(house, path, {"model": model})).status == status, path
+
+    play(scene)
+
+
 def test_a_call_can_be_looked_up_by_the_id_its_answer_had(play: Play) -> None:
     async def scene() -> None:
         async with opened(one_model(FLAKY)) as house:

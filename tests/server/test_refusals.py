@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -592,5 +593,25 @@ def test_keys_refuse_alike_on_every_route(play: Play) -> None:
                     told(await look(house, path), 401, "unauthorized")
                 for path in ("/health/live", "/health/ready"):
                     assert (await look(house, path)).status == 200
+
+    play(scene)
+
+
+def test_where_the_database_is_and_what_ails_it_is_told_to_the_log_alone(
+    play: Play, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A caller has no business with the machine's paths and addresses; the operator needs them."""
+    caplog.set_level(logging.INFO, logger="headgate")
+
+    async def scene() -> None:
+        async with opened(one_model(SIMULATED)) as house:
+            await house.gateway.durable.start()
+            await house.gateway.durable.store.aclose()
+            for answer in (await look(house, "/v1/jobs"), await ask(house, CHAT, "Idempotency-Key: k")):
+                error = told(answer, 503, "store_unavailable")
+                assert error["message"] == "the database does not answer; try again in a moment"
+        refused = [record.getMessage() for record in caplog.records if "was refused" in record.getMessage()]
+        assert len(refused) == 2
+        assert all("headgate.db is " in line for line in refused), refused
 
     play(scene)

@@ -13,7 +13,7 @@ from server.upstreams import interpose, one_model
 
 from headgate.server.http.exchange import Exchange
 
-EXAMPLES: Final = 25
+EXAMPLES: Final = 8
 ANY_NAME: Final = """
 [[operations]]
 include-name-regex = "^POST /v1/(jobs|batches)"

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from headgate.core.errors import KeyMismatch, StoreUnavailable
+from headgate.stores.postgres import group as group_commit
 from headgate.stores.postgres.group import Group
 
 
@@ -147,5 +148,25 @@ def test_a_flush_that_is_cancelled_strands_nobody() -> None:
         await asyncio.wait([late], timeout=1)
 
         assert late.cancelled()
+
+    asyncio.run(main())
+
+
+def test_who_has_waited_long_for_a_flush_that_failed_hears_of_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database that hangs fails each flush after seconds: those in line must not wait for one flush after another."""
+    monkeypatch.setattr(group_commit, "PATIENCE_S", 0.05)
+
+    async def main() -> None:
+        flushes = Flushes(down=True)
+        group = Group(flushes, most=1, at_once=1)
+        early = [asyncio.ensure_future(group.put(number)) for number in range(5)]
+        await asyncio.sleep(0.1)
+        late = asyncio.ensure_future(group.put(5))
+        await asyncio.sleep(0)
+        flushes.gate.set()
+
+        answers = await asyncio.gather(*early, late, return_exceptions=True)
+        assert all(isinstance(answer, StoreUnavailable) for answer in answers)
+        assert flushes.batches == [[0], [5]], "who came late may still be lucky"
 
     asyncio.run(main())

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import postgres
@@ -11,6 +11,7 @@ from stores.postgres_stage import NOW, Wire, a_job, after, all_ids, opened, run_
 
 from headgate.core.errors import InvalidRequest, StoreUnavailable
 from headgate.core.ports.claims import Want
+from headgate.core.ports.jobs import JobFilter
 from headgate.core.ports.store import StoreHealth
 from headgate.stores.postgres import PostgresStore, database
 
@@ -106,7 +107,7 @@ def test_a_read_survives_a_connection_that_died_unnoticed(postgres_url: str) -> 
 
 def test_a_server_that_falls_silent_is_no_hang(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """No reset, no refusal, nothing: only a timeout tells."""
-    for name in ("COMMAND_S", "ACQUIRE_S", "CONNECT_S", "CLOSE_S"):
+    for name in ("ANSWER_S", "COMMAND_S", "ACQUIRE_S", "CONNECT_S", "CLOSE_S"):
         monkeypatch.setattr(database, name, 0.3)
 
     async def main() -> None:
@@ -118,6 +119,36 @@ def test_a_server_that_falls_silent_is_no_hang(postgres_url: str, monkeypatch: p
             assert all(isinstance(answer, StoreUnavailable) for answer in answers), answers
             assert time.monotonic() - started < 10
             assert store.health is StoreHealth.DOWN
+
+    asyncio.run(main())
+
+
+VERBS: dict[str, Callable[[PostgresStore], Awaitable[object]]] = {
+    "accept": lambda store: store.accept([a_job()], now=NOW),
+    "accept with a dedup key": lambda store: store.accept([a_job(dedup_key="d")], now=NOW),
+    "cancel": lambda store: store.cancel("job", now=NOW),
+    "discard": lambda store: store.discard(["job"], by="me", now=NOW),
+    "list": lambda store: store.select(JobFilter(), limit=10),
+    "renew": lambda store: store.renew("n", now=NOW, lease_s=30),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_reads_and_writes_alike_are_given_up_in_time(
+    postgres_server: postgres.Server, postgres_url: str, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """A server that is stopped takes connections in and says nothing, not even that it gave a statement up."""
+    monkeypatch.setattr(database, "COMMAND_S", 0.4)
+    monkeypatch.setattr(database, "ANSWER_S", 0.6)
+
+    async def main() -> None:
+        async with opened(f"{postgres_url}?listen=off") as store:
+            with postgres_server.frozen():
+                started = time.monotonic()
+                with pytest.raises(StoreUnavailable, match="does not answer in time"):
+                    await asyncio.wait_for(VERBS[verb](store), 10)
+                assert time.monotonic() - started < 0.6 + 0.5
+            await store.count()
 
     asyncio.run(main())
 

@@ -113,7 +113,7 @@ def check(url: str, statement: str, arguments: tuple[Any, ...], *indexes: str) -
         ("states_of", (["old-1", "old-2"],), ("jobs_pkey", "finished_jobs_pkey")),
         ("cancel_pending", ("old-1", NOW, "why", ""), ("jobs_pkey",)),
         ("lock_dead", (["old-1"], None, False), ()),
-        ("replay_jobs", (["old-1"], [""], NOW, NOW, None), ("finished_jobs_pkey",)),
+        ("replay_jobs", (["old-1"], [""], NOW, NOW, None, None), ("finished_jobs_pkey",)),
         ("discard_jobs", (["old-1"], None, NOW, ""), ()),
         ("save_progress", ("old-1", 1, b"1"), ("jobs_pkey",)),
         ("find_twins", ([1], ["t"], ["chat"], ["d"]), ("jobs_dedup",)),

@@ -10,6 +10,7 @@ from headgate.batches.ends import Ends
 from headgate.batches.files import Files, check_limit
 from headgate.batches.job import FINALIZE, VALIDATE, batch_task
 from headgate.batches.run import Parts
+from headgate.batches.stopping import Stopping
 from headgate.core.batch import (
     Batch,
     BatchError,
@@ -19,6 +20,7 @@ from headgate.core.batch import (
     Standing,
     begin,
     failed,
+    open_in,
     under_way,
 )
 from headgate.core.batch_order import (
@@ -46,6 +48,8 @@ MOST_LISTED: Final = 100
 DAY_S: Final = 86_400.0
 GRACE_S: Final = 3 * DAY_S
 """How long after its window a batch may still take to write down what came of it."""
+STOP_S: Final = 1.0
+"""How long whoever cancels waits for lines to be stopped. The batch's job stops the rest."""
 RETRY_OF: Final = "retry_of"
 S = TypeVar("S")
 
@@ -74,7 +78,9 @@ class Batches:
         self._files = files
         self._durable = durable
         self._ends = Ends(durable.store, clock)
-        durable.tasks.add(batch_task(Parts(jobs, files, durable, self._ends, check_model)))
+        self._stopping = Stopping(durable.store, clock)
+        parts = Parts(jobs, files, durable, self._ends, self._stopping, check_model)
+        durable.tasks.add(batch_task(parts))
 
     async def create(
         self,
@@ -178,16 +184,18 @@ class Batches:
     async def cancel(self, batch_id: str, *, tenant: str = "local") -> Batch:
         """Stop it: what has not begun never will. What has ended by then is in its files.
 
-        `StateConflict` when all its lines have ended.
+        `StateConflict` when all its lines have ended. One whose job was lost stays `failed`, but its lines are stopped.
         """
         batch = await self.get(batch_id, tenant=tenant)
-        if batch.cancelling_at is not None and not batch.status.final:
+        if not batch.status.final:
+            if batch.cancelling_at is None:
+                batch = await self._wish_to_cancel(batch_id, tenant)
+            if batch.cancelling_at is not None:
+                await self._stopping.stop_some(batch_id, tenant, within_s=STOP_S)
+                return await self.get(batch_id, tenant=tenant)
+        if batch.status is BatchState.FAILED and await self._has_open_lines(batch_id, tenant):
+            await self._stopping.stop_all(batch_id, tenant)
             return batch
-        if not batch.status.final and await self._ends.cancel(batch_id, tenant):
-            batch = await self.get(batch_id, tenant=tenant)
-            if batch.status not in {BatchState.FINALIZING, BatchState.COMPLETED, BatchState.EXPIRED}:
-                return batch
-            await self._ends.forget(batch_id, tenant)
         raise StateConflict(f"batch {batch_id} is {batch.status} and cannot be cancelled")
 
     async def wait(self, batch_id: str, *, timeout: float | None = None, tenant: str = "local") -> Batch:  # noqa: ASYNC109
@@ -195,6 +203,17 @@ class Batches:
         await self.get(batch_id, tenant=tenant)
         await self._jobs.wait(job_id_of(batch_id), timeout=timeout, tenant=tenant)
         return await self.get(batch_id, tenant=tenant)
+
+    async def _wish_to_cancel(self, batch_id: str, tenant: str) -> Batch:
+        """The batch as it stands then: with `cancelling_at`, if the wish came in time."""
+        marked = await self._ends.cancel(batch_id, tenant)
+        batch = await self.get(batch_id, tenant=tenant)
+        if marked and batch.cancelling_at is None:
+            await self._ends.forget(batch_id, tenant)
+        return batch
+
+    async def _has_open_lines(self, batch_id: str, tenant: str) -> bool:
+        return open_in(await self._durable.store.batch_counts(batch_id, tenant=tenant)) > 0
 
     def _check_window(self, window: str) -> None:
         # Lines that ended are kept for as long as any job: they must outlive the batch.

@@ -39,7 +39,7 @@ class Checking:
                     break
                 self._look_at_models(models)
         errors = sorted(self._checks.errors, key=lambda error: error.line or 0)[:MOST_ERRORS]
-        if not errors and (whole := wrong_whole(self._checks.total, MOST_LINES)):
+        if not errors and (whole := wrong_whole(self._checks.total, file.blank_lines)):
             errors = [whole]
         return self._checks.total, tuple(errors)
 

@@ -8,20 +8,21 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from headgate.core.batch_lines import LONGEST_LINE_BYTES, Line, read_line
+from headgate.core.batch_lines import LONGEST_LINE_BYTES, MOST_BLANK_LINES, Line, read_line
 
 BITE_LINES: Final = 250
 BITE_BYTES: Final = 1024 * 1024
 
 
 class LineFile:
-    """Reads a file from its beginning, once. Empty lines count, but say nothing.
+    """Reads a file from its beginning, once. Blank lines have a number, and are passed over as long as there are few.
 
     Who waits for a thread may be cancelled while that still reads: nothing is opened once this is closed.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self.blank_lines = 0
         self._lines = self._read()
         self._using = threading.Lock()
 
@@ -52,13 +53,16 @@ class LineFile:
     def _read(self) -> Generator[tuple[int, bytes | None], None, None]:
         with self._path.open("rb") as source:
             number = 0
-            while data := source.readline(LONGEST_LINE_BYTES + 1):
+            # Nothing else bounds how long somebody would look for a line among millions of blank ones.
+            while self.blank_lines <= MOST_BLANK_LINES and (data := source.readline(LONGEST_LINE_BYTES + 1)):
                 number += 1
                 if len(data) > LONGEST_LINE_BYTES and not data.endswith(b"\n"):
                     while not data.endswith(b"\n") and (data := source.readline(LONGEST_LINE_BYTES)):
                         pass
                     yield number, None
-                elif not data.isspace():
+                elif data.isspace():
+                    self.blank_lines += 1
+                else:
                     yield number, data
 
 

@@ -13,7 +13,7 @@ import msgspec
 from headgate.batches.files import Files, Upload
 from headgate.batches.lines import ChosenLines
 from headgate.core.batch import LEAST_LOOK_S, Closing
-from headgate.core.batch_lines import Written, never_run, written
+from headgate.core.batch_lines import Stop, Written, never_run, written
 from headgate.core.job import Job
 from headgate.core.ports.store import Store
 from headgate.runner.outcomes import RetryLater
@@ -35,24 +35,22 @@ class Tally(msgspec.Struct):
 class Output:
     """The files of one batch."""
 
-    def __init__(
-        self, store: Store, files: Files, batch_id: str, tenant: str, *, unfinished: tuple[str, str]
-    ) -> None:
+    def __init__(self, store: Store, files: Files, batch_id: str, tenant: str, *, stop: Stop) -> None:
         self._store = store
         self._files = files
         self._batch_id = batch_id
         self._tenant = tenant
-        self._unfinished = unfinished
-        """What is said of a line that was stopped, or never begun."""
+        self._stop = stop
         self._seen: set[int] = set()
         self._tally = Tally()
 
-    async def write(self, closing: Closing, total: int, lines: ChosenLines) -> Tally:
+    async def write(self, closing: Closing, total: int, lines: ChosenLines | None) -> Tally:
+        """`lines` are those of the input file, if it is there to name the ones that never became jobs."""
         async with AsyncExitStack() as stack:
             output = await stack.enter_async_context(self._files.upload(most_bytes=UNBOUNDED))
             errors = await stack.enter_async_context(self._files.upload(most_bytes=UNBOUNDED))
             await self._write_jobs(output, errors)
-            if len(self._seen) < total:
+            if lines is not None and len(self._seen) < total:
                 await self._write_unseen(errors, lines)
             if self._tally.completed:
                 await output.name(closing.output_file_id)
@@ -86,7 +84,7 @@ class Output:
 
     def _told(self, job: Job) -> Written:
         self._seen.add(job.metadata["line"])
-        return self._counted(written(job, job.metadata["custom_id"], unfinished=self._unfinished))
+        return self._counted(written(job, job.metadata["custom_id"], stop=self._stop))
 
     def _counted(self, one: Written) -> Written:
         self._tally.completed += one.completed
@@ -105,7 +103,7 @@ class Output:
         name = self._batch_id.removeprefix("batch_")
         while taken := chosen.take(1000, UNBOUNDED):
             told = [
-                self._counted(never_run(f"{name}_{number}", line.custom_id, self._unfinished)).data
+                self._counted(never_run(f"{name}_{number}", line.custom_id, self._stop.why)).data
                 for number, line in taken
                 if number not in self._seen
             ]

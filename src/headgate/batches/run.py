@@ -13,6 +13,7 @@ from headgate.batches.ends import Ends
 from headgate.batches.files import COLLECTION, Files
 from headgate.batches.lines import ChosenLines, custom_ids
 from headgate.batches.output import Output
+from headgate.batches.stopping import Stopping
 from headgate.core.batch import (
     LONGEST_LOOK_S,
     Batch,
@@ -26,7 +27,7 @@ from headgate.core.batch import (
     open_in,
     under_way,
 )
-from headgate.core.batch_lines import CANCELLED, EXPIRED, LINE_CANCELLED, Line
+from headgate.core.batch_lines import CANCELLED, EXPIRED, LINE_CANCELLED, Line, Stop
 from headgate.core.batch_order import TASKS, BatchOrder, batch_id_of, ends_at_of, window_s
 from headgate.core.errors import BacklogFull, UnknownFile, UnknownModel
 from headgate.runner.context import Context
@@ -37,7 +38,6 @@ from headgate.runner.submission import Submission
 
 CHUNK_LINES: Final = 200
 CHUNK_BYTES: Final = 8 * 1024 * 1024
-CANCEL_BITE: Final = 500
 STOPPED_LOOK_S: Final = 0.5
 LINES_ENDPOINT: Final = "POST /v1/batches lines"
 
@@ -50,6 +50,7 @@ class Parts:
     files: Files
     durable: Durable
     ends: Ends
+    stopping: Stopping
     check_model: Callable[[str], object]
     """Raises when there is no such model."""
 
@@ -64,6 +65,7 @@ class BatchRun:
         self._store = parts.durable.store
         self._tenant = ctx.job.tenant
         self._batch_id = batch_id_of(ctx.job.id)
+        self._file_ids = [file for file in (order.input_file_id, order.failed_file_id) if file]
         self._ends_at = ends_at_of(self._batch_id, order)
         self.begun = begin(self._batch_id, order)
 
@@ -71,11 +73,13 @@ class BatchRun:
         """Look at all lines before any of them runs."""
         order, rules = self._order, self._parts.durable.rules
         try:
-            for file_id in filter(None, (order.input_file_id, order.failed_file_id)):
+            for file_id in self._file_ids:
                 await self._parts.files.get(file_id, tenant=self._tenant)
         except UnknownFile as error:
             fault = BatchError(code="file_not_found", message=str(error), param="input_file_id")
             return Checked(at=self._ctx.now(), errors=(fault,))
+        if await self._cancelled_at() is not None and not await self._are_bytes_here():
+            return Checked(at=self._ctx.now())
         task = self._parts.durable.tasks.find(TASKS[order.endpoint])
         only = await self._only()
         checking = Checking(order, read_body=task.read, check_model=self._parts.check_model, only=only)
@@ -90,7 +94,7 @@ class BatchRun:
             await self._submit(checked)
         stopped = await self._is_stopped()
         if stopped:
-            await self._stop_lines()
+            await self._parts.stopping.stop_all(self._batch_id, self._tenant)
         await self._leave_while_open(checked, stopped=stopped)
         finished = await self._parts.ends.finish(self._batch_id, self._tenant)
         return Closing(
@@ -107,9 +111,11 @@ class BatchRun:
             self._parts.files,
             self._batch_id,
             self._tenant,
-            unfinished=self._words_for_unfinished(closing),
+            stop=self._stop(closing),
         )
-        tally = await output.write(closing, checked.total, await self._lines())
+        # Who cancels does not wait for bytes that may never come back: lines that never became jobs stay unnamed then.
+        lost = closing.cancelled_at is not None and not await self._are_bytes_here()
+        tally = await output.write(closing, checked.total, None if lost else await self._lines())
         self._save_file(closing.output_file_id, "output", tally.completed and tally.output_bytes)
         self._save_file(closing.error_file_id, "errors", tally.failed and tally.error_bytes)
         batch = under_way(self.begun, Standing(checked=checked, closing=closing), {})
@@ -168,12 +174,6 @@ class BatchRun:
             # The settings have changed since the lines were looked at. They may change back.
             raise RetryLater(LONGEST_LOOK_S, str(error)) from error
 
-    async def _stop_lines(self) -> None:
-        while await self._store.cancel_batch(
-            self._batch_id, tenant=self._tenant, now=self._ctx.now(), limit=CANCEL_BITE
-        ):
-            pass
-
     async def _leave_while_open(self, checked: Checked, *, stopped: bool) -> None:
         still_open = open_in(await self._counts())
         done = checked.total - still_open
@@ -205,6 +205,10 @@ class BatchRun:
             return None
         return await asyncio.to_thread(custom_ids, self._path(self._order.failed_file_id))
 
+    async def _are_bytes_here(self) -> bool:
+        paths = [self._path(file_id) for file_id in self._file_ids]
+        return await asyncio.to_thread(lambda: all(path.exists() for path in paths))
+
     def _path(self, file_id: str) -> Path:
         return self._parts.files.path(file_id)
 
@@ -218,10 +222,10 @@ class BatchRun:
             )
             self._ctx.save(COLLECTION, file.id, msgspec.to_builtins(file))
 
-    def _words_for_unfinished(self, closing: Closing) -> tuple[str, str]:
+    def _stop(self, closing: Closing) -> Stop:
         if closing.cancelled_at is not None:
-            return CANCELLED
-        return EXPIRED if closing.at >= self._ends_at else LINE_CANCELLED
+            return Stop(min(closing.cancelled_at, self._ends_at), CANCELLED)
+        return Stop(self._ends_at, EXPIRED if closing.at >= self._ends_at else LINE_CANCELLED)
 
 
 class _Named(msgspec.Struct):

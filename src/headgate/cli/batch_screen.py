@@ -6,21 +6,20 @@ Exit codes: 0 completed, 1 failed, expired or cancelled, 3 not over in time.
 import asyncio
 import contextlib
 import math
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from headgate.cli.backend import Backend
 from headgate.cli.screen import note, show, show_json, stderr, stdout
 from headgate.cli.tables import Column, Row, lay_out
 from headgate.cli.waiting import ENDED, FAILED, TIMED_OUT
 from headgate.cli.words import age, one_line
 from headgate.core.batch import Batch, BatchState
-from headgate.core.errors import StoreUnavailable
-from headgate.gateway import Gateway
+from headgate.core.errors import Refused
 
 LOOK_EVERY_S: Final = 0.5
 _STYLES: Final = {
@@ -54,39 +53,38 @@ def show_page(batches: Sequence[Batch], *, more: bool, as_json: bool) -> None:
         note(Text(f"There are more: add --after {last_id}", "dim"))
 
 
-def show_batch(batch: Batch, folder: Path) -> None:
-    """One in full. `folder` is where the bytes of its files lie on this machine."""
+def show_batch(batch: Batch, place_of: Callable[[str], str]) -> None:
+    """One in full. `place_of` says where the bytes of a file are."""
     counts = batch.request_counts
     show(
         f"{batch.id}  {batch.status}",
         f"lines      {counts.total:,}: {counts.completed:,} completed, {counts.failed:,} failed",
         f"endpoint   {batch.endpoint}, within {batch.completion_window}",
-        f"input      {folder / batch.input_file_id}",
+        f"input      {place_of(batch.input_file_id)}",
     )
     if batch.output_file_id is not None:
-        show(f"output     {folder / batch.output_file_id}")
+        show(f"output     {place_of(batch.output_file_id)}")
     if batch.error_file_id is not None:
-        show(f"errors     {folder / batch.error_file_id}")
+        show(f"errors     {place_of(batch.error_file_id)}")
     for name, value in (batch.metadata or {}).items():
         show(f"metadata   {one_line(name)}: {one_line(value)}")
     for words in _error_words(batch):
         show(f"wrong      {words}")
 
 
-async def wait_for(gateway: Gateway, batch_id: str, *, patience_s: float, tenant: str) -> Batch | None:
+async def wait_for(backend: Backend, batch_id: str, *, patience_s: float) -> Batch | None:
     """The batch once it has ended; None when that took too long."""
-    timeout = None if math.isinf(patience_s) else patience_s
-    async with _bar(gateway, batch_id, tenant):
+    async with _bar(backend, batch_id):
         try:
-            return await gateway.batches.wait(batch_id, timeout=timeout, tenant=tenant)
-        except TimeoutError:
-            return None
+            return await backend.wait_for_batch(batch_id, None if math.isinf(patience_s) else patience_s)
         except asyncio.CancelledError:
             note(f"The batch goes on: headgate batches wait {batch_id}")
             raise
 
 
-def conclude(batch: Batch | None, batch_id: str, folder: Path, *, patience_s: float, as_json: bool) -> int:
+def conclude(
+    batch: Batch | None, batch_id: str, place_of: Callable[[str], str], *, patience_s: float, as_json: bool
+) -> int:
     """Show what came of it; answers with the exit code."""
     if batch is None:
         again = f"headgate batches wait {batch_id}"
@@ -95,12 +93,12 @@ def conclude(batch: Batch | None, batch_id: str, folder: Path, *, patience_s: fl
     if as_json:
         show_json(batch)
     else:
-        show_batch(batch, folder)
+        show_batch(batch, place_of)
     return ENDED if batch.status is BatchState.COMPLETED else FAILED
 
 
 @contextlib.asynccontextmanager
-async def _bar(gateway: Gateway, batch_id: str, tenant: str) -> AsyncIterator[None]:
+async def _bar(backend: Backend, batch_id: str) -> AsyncIterator[None]:
     """On a terminal, how far the lines are while somebody waits for them."""
     screen = stderr()
     if not screen.is_terminal:
@@ -113,7 +111,7 @@ async def _bar(gateway: Gateway, batch_id: str, tenant: str) -> AsyncIterator[No
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=screen, transient=True) as progress:
-        moving = asyncio.create_task(_move(gateway, batch_id, tenant, progress))
+        moving = asyncio.create_task(_move(backend, batch_id, progress))
         try:
             yield
         finally:
@@ -122,11 +120,11 @@ async def _bar(gateway: Gateway, batch_id: str, tenant: str) -> AsyncIterator[No
                 await moving
 
 
-async def _move(gateway: Gateway, batch_id: str, tenant: str, progress: Progress) -> None:
+async def _move(backend: Backend, batch_id: str, progress: Progress) -> None:
     line = progress.add_task("", total=None)
     while True:
-        with contextlib.suppress(StoreUnavailable):
-            batch = await gateway.batches.get(batch_id, tenant=tenant)
+        with contextlib.suppress(Refused):
+            batch = await backend.batch(batch_id)
             counts = batch.request_counts
             done = counts.completed + counts.failed
             progress.update(line, description=batch.status, total=counts.total or None, completed=done)

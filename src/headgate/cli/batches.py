@@ -1,7 +1,6 @@
 """`headgate batches`: create, list, show, wait, cancel, retry."""
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,12 +9,11 @@ import typer
 from headgate.cli import batch_screen
 from headgate.cli.inputs import read_object
 from headgate.cli.options import ConfigOption, JsonOption, TenantOption, read_seconds
-from headgate.cli.running import run, settings_to_look
+from headgate.cli.reaching import reach
+from headgate.cli.remote import UrlOption
 from headgate.cli.screen import note, show, show_json
-from headgate.core.batch import Batch
 from headgate.core.batch_order import TASKS
 from headgate.core.errors import InvalidRequest
-from headgate.gateway import Gateway
 
 app = typer.Typer(
     help="Run files of requests, a job per line; look at them, wait for them.", no_args_is_help=True
@@ -53,6 +51,7 @@ def create(
     metadata: MetadataOption = None,
     *,
     as_json: JsonOption = False,
+    url: UrlOption = None,
     tenant: TenantOption = "local",
     config: ConfigOption = None,
 ) -> None:
@@ -60,19 +59,13 @@ def create(
     if not file.is_file():
         raise InvalidRequest(f"there is no file {str(file)!r}", param="file")
     pairs = read_object(metadata, "--metadata")
-
-    async def begin(gateway: Gateway) -> Batch:
-        kept = await gateway.files.create(file, tenant=tenant)
-        created = await gateway.batches.create(
-            input_file_id=kept.id,
-            endpoint=endpoint,
-            completion_window=window,
-            metadata=pairs,
-            tenant=tenant,
-        )
-        return created.batch
-
-    _tell(run(settings_to_look(config), begin), as_json=as_json)
+    batch = reach(url, tenant, config).run(
+        lambda backend: backend.create_batch(file, endpoint=endpoint, window=window, metadata=pairs)
+    )
+    if as_json:
+        show_json(batch)
+    else:
+        show(batch.id)
 
 
 @app.command("list")
@@ -80,18 +73,12 @@ def list_batches(
     limit: LimitOption = 20,
     after: AfterOption = None,
     as_json: JsonOption = False,
+    url: UrlOption = None,
     tenant: TenantOption = "local",
     config: ConfigOption = None,
 ) -> None:
     """List batches, newest first."""
-
-    async def look(gateway: Gateway) -> tuple[Sequence[Batch], bool]:
-        found = await gateway.batches.list(limit=limit, after=after, tenant=tenant)
-        full = len(found) == limit
-        more = full and await gateway.batches.list(limit=1, after=found[-1].id, tenant=tenant)
-        return found, bool(more)
-
-    found, more = run(settings_to_look(config), look)
+    found, more = reach(url, tenant, config).run(lambda backend: backend.batches(limit=limit, after=after))
     batch_screen.show_page(found, more=more, as_json=as_json)
 
 
@@ -99,16 +86,17 @@ def list_batches(
 def show_one(
     batch_id: BatchArgument,
     as_json: JsonOption = False,
+    url: UrlOption = None,
     tenant: TenantOption = "local",
     config: ConfigOption = None,
 ) -> None:
     """Show how a batch stands, what is wrong with its lines, and where its files are."""
-    settings = settings_to_look(config)
-    batch = run(settings, lambda gateway: gateway.batches.get(batch_id, tenant=tenant))
+    place = reach(url, tenant, config)
+    batch = place.run(lambda backend: backend.batch(batch_id))
     if as_json:
         show_json(batch)
     else:
-        batch_screen.show_batch(batch, settings.data_dir / "files")
+        batch_screen.show_batch(batch, place.file)
 
 
 @app.command("wait")
@@ -116,6 +104,7 @@ def wait(
     batch_id: BatchArgument,
     timeout: TimeoutOption = None,
     as_json: JsonOption = False,
+    url: UrlOption = None,
     tenant: TenantOption = "local",
     config: ConfigOption = None,
 ) -> None:
@@ -124,22 +113,22 @@ def wait(
     Exit code 0: completed; 1: failed, expired or cancelled; 3: not over in time.
     """
     patience_s = math.inf if timeout is None else timeout
-    settings = settings_to_look(config)
-    batch = run(
-        settings,
-        lambda gateway: batch_screen.wait_for(gateway, batch_id, patience_s=patience_s, tenant=tenant),
-    )
+    place = reach(url, tenant, config)
+    batch = place.run(lambda backend: batch_screen.wait_for(backend, batch_id, patience_s=patience_s))
     raise typer.Exit(
-        batch_screen.conclude(
-            batch, batch_id, settings.data_dir / "files", patience_s=patience_s, as_json=as_json
-        )
+        batch_screen.conclude(batch, batch_id, place.file, patience_s=patience_s, as_json=as_json)
     )
 
 
 @app.command("cancel")
-def cancel(batch_id: BatchArgument, tenant: TenantOption = "local", config: ConfigOption = None) -> None:
+def cancel(
+    batch_id: BatchArgument,
+    url: UrlOption = None,
+    tenant: TenantOption = "local",
+    config: ConfigOption = None,
+) -> None:
     """Cancel a batch: lines that have not begun never will. What has ended by then is in its files."""
-    batch = run(settings_to_look(config), lambda gateway: gateway.batches.cancel(batch_id, tenant=tenant))
+    batch = reach(url, tenant, config).run(lambda backend: backend.cancel_batch(batch_id))
     show(f"{batch_id} is {batch.status}")
 
 
@@ -149,21 +138,16 @@ def retry(
     idempotency_key: KeyOption = None,
     *,
     as_json: JsonOption = False,
+    url: UrlOption = None,
     tenant: TenantOption = "local",
     config: ConfigOption = None,
 ) -> None:
     """Run the failed lines of a batch again, as a new batch, and print its id."""
-    created = run(
-        settings_to_look(config),
-        lambda gateway: gateway.batches.retry(batch_id, idempotency_key=idempotency_key, tenant=tenant),
-    )
-    if not created.is_new:
-        note(f"It was there already, by its key: {created.batch.id}")
-    _tell(created.batch, as_json=as_json)
-
-
-def _tell(batch: Batch, *, as_json: bool) -> None:
+    place = reach(url, tenant, config)
+    made = place.run(lambda backend: backend.retry_batch(batch_id, key=idempotency_key))
+    if made.was_there:
+        note(f"It was there already, by its key: {made.id}")
     if as_json:
-        show_json(batch)
+        show_json(place.run(lambda backend: backend.batch(made.id)))
     else:
-        show(batch.id)
+        show(made.id)

@@ -2,11 +2,10 @@
 
 import enum
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 from rich.text import Text
@@ -15,11 +14,12 @@ from headgate.apps.bookmarks.address import canonical
 from headgate.apps.bookmarks.exchange import netscape, read_file
 from headgate.cli.options import ConfigOption, JsonOption
 from headgate.cli.outbox import FileOption, exit_code, open_outbox, tell_flushed
-from headgate.cli.remote import UrlOption, open_client
+from headgate.cli.remote import UrlOption, first, gateway_url, run_there
 from headgate.cli.screen import note, show, show_json, stdout
 from headgate.cli.tables import Column, Row, lay_out
 from headgate.cli.words import count_of, one_line, readable_json, since
-from headgate.client import Outbox
+from headgate.client import AsyncClient, Outbox
+from headgate.client.bookmarks import Bookmark
 from headgate.core.errors import InvalidRequest
 
 app = typer.Typer(
@@ -83,7 +83,7 @@ def add(
     canonical(address)
     with open_outbox(file, config) as outbox:
         outbox.add_bookmark(address, title=title, tags=tag or None, created_from="cli")
-        _flush(outbox, url)
+        _flush(outbox, gateway_url(url, config))
 
 
 @app.command("list")
@@ -92,15 +92,21 @@ def list_bookmarks(
     status: StatusOption = None,
     tag: OnlyTagOption = None,
     limit: LimitOption = 20,
+    *,
     as_json: JsonOption = False,
     url: UrlOption = None,
+    config: ConfigOption = None,
 ) -> None:
     """List bookmarks, newest first."""
-    with open_client(url) as client:
-        filters = {"q": search, "status": status, "tag": tag}
-        found = list(islice(client.bookmarks.list(limit=min(limit, PAGE_SIZE), **filters), limit))
+    filters = {"q": search, "status": status, "tag": tag}
+
+    async def look(client: AsyncClient) -> tuple[Sequence[Bookmark], bool]:
+        return await first(client.bookmarks.list(limit=min(limit, PAGE_SIZE), **filters), limit)
+
+    found, more = run_there(gateway_url(url, config), look)
     if as_json:
-        show_json({"object": "list", "data": found, "last_id": found[-1]["id"] if found else None})
+        last_id = found[-1]["id"] if found else None
+        show_json({"object": "list", "data": found, "has_more": more, "last_id": last_id})
     elif found:
         now = datetime.now(UTC)
         rows = [_row(one, now) for one in found]
@@ -128,14 +134,22 @@ def import_file(
         for one in found:
             outbox.add_bookmark(one.url, title=one.title, tags=one.tags or None, created_from="import")
         note(f"{count_of(len(found), 'bookmark')} written down.")
-        _flush(outbox, url)
+        _flush(outbox, gateway_url(url, config))
 
 
 @app.command("export")
-def export(form: FormatOption = Format.HTML, output: OutputOption = None, url: UrlOption = None) -> None:
+def export(
+    form: FormatOption = Format.HTML,
+    output: OutputOption = None,
+    url: UrlOption = None,
+    config: ConfigOption = None,
+) -> None:
     """Write all bookmarks into a file."""
-    with open_client(url) as client:
-        found = list(client.bookmarks.list(limit=PAGE_SIZE))
+
+    async def look(client: AsyncClient) -> Sequence[Bookmark]:
+        return [one async for one in client.bookmarks.list(limit=PAGE_SIZE)]
+
+    found = run_there(gateway_url(url, config), look)
     if form is Format.HTML:
         _write(output, netscape(found))
     else:
@@ -143,9 +157,8 @@ def export(form: FormatOption = Format.HTML, output: OutputOption = None, url: U
     note(f"{count_of(len(found), 'bookmark')} exported.")
 
 
-def _flush(outbox: Outbox, url: str | None) -> None:
-    with open_client(url) as client:
-        flushed = client.flush(outbox)
+def _flush(outbox: Outbox, url: str) -> None:
+    flushed = run_there(url, outbox.flush)
     tell_flushed(flushed)
     raise typer.Exit(exit_code(flushed))
 
@@ -158,7 +171,7 @@ def _write(output: Path | None, pieces: Iterable[str]) -> None:
         file.writelines(pieces)
 
 
-def _row(one: Mapping[str, Any], now: datetime) -> Row:
+def _row(one: Bookmark, now: datetime) -> Row:
     cells = (
         Text(one_line(one["id"])),
         Text(one_line(one["status"]), _STYLES.get(one["status"], "cyan")),

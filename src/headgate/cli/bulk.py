@@ -1,38 +1,27 @@
 """An order about dead letters, some by id or all that match: count, ask, act, and say how many were done."""
 
-import enum
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import typer
 
+from headgate.cli.backend import Backend, Verb
 from headgate.cli.filters import Filter
 from headgate.cli.pace import Course, follow
-from headgate.cli.running import run, user_name
+from headgate.cli.reaching import Where
 from headgate.cli.screen import note, show, stderr
 from headgate.cli.words import count_of, one_line, printable
 from headgate.core.errors import InvalidRequest, StateConflict
 from headgate.core.job import JobState
-from headgate.gateway import Gateway
-from headgate.runner.jobs import MOST_LISTED
-from headgate.settings import Settings
 
 DONE: Final = 0
 DECLINED: Final = 1
 WRONG: Final = 2
 INTERRUPTED: Final = 130
 MOST_NAMED: Final = 5
-
-
-class Verb(enum.StrEnum):
-    """What is done to dead letters."""
-
-    REPLAY = "replay"
-    DISCARD = "discard"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +31,13 @@ class Order:
     verb: Verb
     ids: tuple[str, ...]
     which: Filter
-    tenant: str
     dry_run: bool
     yes: bool
     per_second: float
     new_input: Any = None
 
 
-def carry_out(order: Order, settings: Settings) -> int:
+def carry_out(order: Order, place: Where) -> int:
     """Do it; answers with the exit code."""
     if bool(order.ids) == order.which.given:
         raise InvalidRequest(
@@ -57,62 +45,61 @@ def carry_out(order: Order, settings: Settings) -> int:
             param="filter",
         )
     if order.ids:
-        return run(settings, lambda gateway: _each(gateway, order))
+        return place.run(lambda backend: _each(backend, order))
     # Nobody is asked about what dies from now on.
     order = replace(order, which=order.which.not_after(datetime.now(UTC)))
-    found = run(settings, lambda gateway: _count(gateway, order))
+    found = place.run(lambda backend: _count(backend, order.which))
     if not found or order.dry_run:
         show(_matches(found) + (" Nothing was changed." if found else ""))
         return DONE
     if not order.yes and not _agreed(order, found):
         note("Nothing was changed.")
         return DECLINED
-    course = run(settings, lambda gateway: follow(_steps(gateway, order), found.total(), order.per_second))
+    course = place.run(
+        lambda backend: follow(
+            backend.act_on_all(order.verb, order.which, order.per_second), found.total(), order.per_second
+        )
+    )
     return _report(order, found.total(), course)
 
 
 # ---- By id ----------------------------------------------------------------------------------------------
 
 
-async def _each(gateway: Gateway, order: Order) -> int:
+async def _each(backend: Backend, order: Order) -> int:
     """One after the other; one that cannot be done does not keep the others from it."""
     code = DONE
     for job_id in order.ids:
         try:
-            show(await _one(gateway, order, job_id))
+            show(await _one(backend, order, job_id))
         except (InvalidRequest, StateConflict) as error:
             note(f"headgate: {printable(str(error))}")
             code = WRONG
     return code
 
 
-async def _one(gateway: Gateway, order: Order, job_id: str) -> str:
-    dead = gateway.dead_letters
+async def _one(backend: Backend, order: Order, job_id: str) -> str:
     if order.dry_run:
-        job = await gateway.jobs.get(job_id, tenant=order.tenant)
+        job = await backend.job(job_id)
         if job.state is not JobState.DEAD_LETTER:
             raise StateConflict(f"job {job_id} is {job.state}, not a dead letter")
         return f"{job_id} would be {order.verb}ed"
     if order.verb is Verb.REPLAY:
-        await dead.replay(job_id, input=order.new_input, by=user_name(), tenant=order.tenant)
+        await backend.replay(job_id, order.new_input)
     else:
-        await dead.discard(job_id, by=user_name(), tenant=order.tenant)
+        await backend.discard(job_id)
     return f"{job_id} {order.verb}ed"
 
 
 # ---- All that match ---------------------------------------------------------------------------------------
 
 
-async def _count(gateway: Gateway, order: Order) -> Counter[str]:
+async def _count(backend: Backend, which: Filter) -> Counter[str]:
     """How many match, by task."""
     found: Counter[str] = Counter()
-    after = None
     with stderr().status("counting"):
-        while page := await gateway.dead_letters.list(
-            **order.which.arguments(), tenant=order.tenant, limit=MOST_LISTED, after=after
-        ):
-            found.update(job.task for job in page)
-            after = page[-1].id
+        async for job in backend.all_dead(which):
+            found[job.task] += 1
     return found
 
 
@@ -132,12 +119,6 @@ def _agreed(order: Order, found: Counter[str]) -> bool:
         )
     note(_matches(found))
     return typer.confirm(f"{order.verb.capitalize()} {'it' if found.total() == 1 else 'them'}?", err=True)
-
-
-def _steps(gateway: Gateway, order: Order) -> AsyncIterator[int]:
-    dead = gateway.dead_letters
-    act = dead.replay_many if order.verb is Verb.REPLAY else dead.discard_many
-    return act(**order.which.arguments(), by=user_name(), per_second=order.per_second, tenant=order.tenant)
 
 
 def _report(order: Order, total: int, course: Course) -> int:

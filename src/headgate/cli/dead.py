@@ -1,11 +1,11 @@
 """`headgate dead`: list, show, replay, discard."""
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from headgate.cli import bulk
+from headgate.cli.backend import Verb
 from headgate.cli.details import show_job
 from headgate.cli.filters import Filter
 from headgate.cli.inputs import read_input
@@ -27,11 +27,12 @@ from headgate.cli.options import (
     TenantOption,
     UntilFilter,
 )
-from headgate.cli.running import run, settings_to_look, settings_with_tasks
+from headgate.cli.reaching import reach
+from headgate.cli.remote import UrlOption
+from headgate.cli.running import settings_to_look, settings_with_tasks
 from headgate.cli.screen import show_json
 from headgate.core.errors import InvalidRequest, StateConflict
-from headgate.core.job import Job, JobState, as_dead_letter
-from headgate.gateway import Gateway
+from headgate.core.job import JobState, as_dead_letter
 from headgate.runner.dead_letters import REPLAYS_PER_S
 
 app = typer.Typer(
@@ -70,19 +71,15 @@ def list_dead(
     limit: LimitOption = 20,
     after: AfterOption = None,
     as_json: JsonOption = False,
+    url: UrlOption = None,
     tenant: TenantOption = "local",
     config: ConfigOption = None,
 ) -> None:
     """List dead letters, newest first."""
     which = Filter(task=task, reason=reason, model=model, error_class=error_class, since=since, until=until)
-
-    async def look(gateway: Gateway) -> tuple[Sequence[Job], bool]:
-        dead, asked = gateway.dead_letters, {**which.arguments(), "tenant": tenant}
-        found = await dead.list(**asked, limit=limit, after=after)
-        full = len(found) == limit
-        return found, full and bool(await dead.list(**asked, limit=1, after=found[-1].id))
-
-    found, more = run(settings_to_look(config), look)
+    found, more = reach(url, tenant, config).run(
+        lambda backend: backend.dead(which, limit=limit, after=after)
+    )
     none = "No dead letters match." if which.given or after else "There are no dead letters."
     show_page(found, more=more, as_json=as_json, dead=True, none=none)
 
@@ -92,11 +89,12 @@ def show_one(
     job_id: JobArgument,
     full: FullOption = False,
     as_json: JsonOption = False,
+    url: UrlOption = None,
     tenant: TenantOption = "local",
     config: ConfigOption = None,
 ) -> None:
     """Show all that is known of a dead letter."""
-    job = run(settings_to_look(config), lambda gateway: gateway.jobs.get(job_id, tenant=tenant))
+    job = reach(url, tenant, config).run(lambda backend: backend.job(job_id))
     if job.state is not JobState.DEAD_LETTER:
         raise StateConflict(
             f"job {job_id} is {job.state}, not a dead letter. Try: headgate jobs show {job_id}"
@@ -123,18 +121,18 @@ def replay(
     yes: YesOption = False,
     per_second: PaceOption = REPLAYS_PER_S,
     tasks: TasksOption = None,
+    url: UrlOption = None,
     tenant: TenantOption = "local",
     config: ConfigOption = None,
 ) -> None:
     """Send dead letters back to work: some by id, or all that match the filters."""
     edited = words is not None or file is not None
     order = bulk.Order(
-        verb=bulk.Verb.REPLAY,
+        verb=Verb.REPLAY,
         ids=tuple(dict.fromkeys(ids or ())),
         which=Filter(
             task=task, reason=reason, model=model, error_class=error_class, since=since, until=until
         ),
-        tenant=tenant,
         new_input=read_input(words, file) if edited else None,
         dry_run=dry_run,
         yes=yes,
@@ -144,8 +142,14 @@ def replay(
         raise InvalidRequest(
             "another input is for one dead letter: give its id, and an input that is not null"
         )
-    settings = settings_with_tasks(config, tasks) if edited else settings_to_look(config)
-    raise typer.Exit(bulk.carry_out(order, settings))
+    place = reach(
+        url,
+        tenant,
+        config,
+        # A new input has to be one that its task takes.
+        lambda config: settings_with_tasks(config, tasks) if edited else settings_to_look(config),
+    )
+    raise typer.Exit(bulk.carry_out(order, place))
 
 
 @app.command("discard")
@@ -161,19 +165,19 @@ def discard(
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     per_second: PaceOption = REPLAYS_PER_S,
+    url: UrlOption = None,
     tenant: TenantOption = "local",
     config: ConfigOption = None,
 ) -> None:
     """Let dead letters go: some by id, or all that match the filters. They end as cancelled, discarded."""
     order = bulk.Order(
-        verb=bulk.Verb.DISCARD,
+        verb=Verb.DISCARD,
         ids=tuple(dict.fromkeys(ids or ())),
         which=Filter(
             task=task, reason=reason, model=model, error_class=error_class, since=since, until=until
         ),
-        tenant=tenant,
         dry_run=dry_run,
         yes=yes,
         per_second=per_second,
     )
-    raise typer.Exit(bulk.carry_out(order, settings_to_look(config)))
+    raise typer.Exit(bulk.carry_out(order, reach(url, tenant, config)))

@@ -1,8 +1,7 @@
 """`headgate jobs`: list, show, submit, wait, cancel."""
 
 import math
-from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -22,10 +21,10 @@ from headgate.cli.options import (
     TenantOption,
     read_seconds,
 )
-from headgate.cli.running import run, settings_to_look
+from headgate.cli.reaching import reach
+from headgate.cli.remote import UrlOption
 from headgate.cli.screen import show, show_json
-from headgate.core.job import Job, JobState
-from headgate.gateway import Gateway
+from headgate.core.job import JobState
 
 app = typer.Typer(help="Submit jobs, look at them, wait for them.", no_args_is_help=True)
 app.command("submit", cls=submit.SubmitCommand)(submit.command)
@@ -33,24 +32,21 @@ app.command("submit", cls=submit.SubmitCommand)(submit.command)
 
 @app.command("list")
 def list_jobs(
+    *,
     state: StateFilter = None,
     task: TaskFilter = None,
     model: ModelFilter = None,
     limit: LimitOption = 20,
     after: AfterOption = None,
     as_json: JsonOption = False,
+    url: UrlOption = None,
     tenant: TenantOption = "local",
     config: ConfigOption = None,
 ) -> None:
     """List jobs, newest first."""
-
-    async def look(gateway: Gateway) -> tuple[Sequence[Job], bool]:
-        which: dict[str, Any] = {"state": state, "task": task, "model": model, "tenant": tenant}
-        found = await gateway.jobs.list(**which, limit=limit, after=after)
-        full = len(found) == limit
-        return found, full and bool(await gateway.jobs.list(**which, limit=1, after=found[-1].id))
-
-    found, more = run(settings_to_look(config), look)
+    found, more = reach(url, tenant, config).run(
+        lambda backend: backend.jobs(state=state, task=task, model=model, limit=limit, after=after)
+    )
     filtered = any((state, task, model, after))
     show_page(
         found,
@@ -65,11 +61,12 @@ def show_one(
     job_id: JobArgument,
     full: FullOption = False,
     as_json: JsonOption = False,
+    url: UrlOption = None,
     tenant: TenantOption = "local",
     config: ConfigOption = None,
 ) -> None:
     """Show all that is known of a job: how it stands, its history, its input and result."""
-    job = run(settings_to_look(config), lambda gateway: gateway.jobs.get(job_id, tenant=tenant))
+    job = reach(url, tenant, config).run(lambda backend: backend.job(job_id))
     if as_json:
         show_json(job)
     else:
@@ -89,6 +86,7 @@ def wait(
         ),
     ] = None,
     as_json: JsonOption = False,
+    url: UrlOption = None,
     tenant: TenantOption = "local",
     config: ConfigOption = None,
 ) -> None:
@@ -97,17 +95,18 @@ def wait(
     Exit code 0: completed or skipped; 1: a dead letter or cancelled; 3: not over in time.
     """
     patience_s = math.inf if timeout is None else timeout
-    job = run(
-        settings_to_look(config),
-        lambda gateway: waiting.wait_for(gateway, job_id, patience_s=patience_s, tenant=tenant),
+    job = reach(url, tenant, config).run(
+        lambda backend: waiting.wait_for(backend, job_id, patience_s=patience_s)
     )
     raise typer.Exit(waiting.conclude(job, job_id, patience_s=patience_s, as_json=as_json))
 
 
 @app.command("cancel")
-def cancel(job_id: JobArgument, tenant: TenantOption = "local", config: ConfigOption = None) -> None:
+def cancel(
+    job_id: JobArgument, url: UrlOption = None, tenant: TenantOption = "local", config: ConfigOption = None
+) -> None:
     """Cancel a job: a pending one at once, a running one as soon as its task lets go."""
-    state = run(settings_to_look(config), lambda gateway: gateway.jobs.cancel(job_id, tenant=tenant))
+    state = reach(url, tenant, config).run(lambda backend: backend.cancel(job_id))
     if state is JobState.CANCELLED:
         show(f"{job_id} is cancelled")
     else:

@@ -2,20 +2,21 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Final
+from pathlib import Path
+from typing import Annotated, Any, Final
 
 import msgspec
 import typer
 from rich.text import Text
 
-from headgate.cli.asking import NobodyThere, UrlOption, ask, gateway_url
 from headgate.cli.options import ConfigOption, JsonOption
+from headgate.cli.remote import UrlOption, gateway_url, look_there, named_url
 from headgate.cli.running import run, settings_to_look, user_name
 from headgate.cli.screen import note, show, show_json, stdout
 from headgate.cli.tables import Column, Row, lay_out
 from headgate.cli.words import one_line, when
+from headgate.client import AsyncClient, GatewayUnreachable
 from headgate.core.health import Condition
-from headgate.core.operator_pause import OperatorPause
 from headgate.dispatch.models import ModelStatus
 from headgate.dispatch.status import UpstreamStatus
 
@@ -38,27 +39,26 @@ _STYLES: Final = {"open": "green", "paused": "yellow", "throttled": "yellow", "c
 def list_models(as_json: JsonOption = False, url: UrlOption = None, config: ConfigOption = None) -> None:
     """List the models: each upstream's state, busy and all slots, and how many wait.
 
-    Pauses come from the database, the rest from the gateway that serves, if one does.
+    With --url all of it comes from the gateway there. Else pauses come from the database, the rest from the gateway
+    that serves, if one does.
     """
-    models: Sequence[ModelStatus] = run(settings_to_look(config), lambda gateway: gateway.models.list())
-    where = gateway_url(url, config)
-    gates = _live(where)
-    if gates is not None:
-        models = list(_joined(models, gates))
+    there = named_url(url, config)
+    models, live = _looked_up(config) if there is None else (look_there(there, _told), True)
     if as_json:
-        show_json({"object": "list", "data": models, "live": gates is not None})
+        show_json({"object": "list", "data": models, "live": live})
         return
-    rows = [row for model in models for row in _rows(model, live=gates is not None)]
+    rows = [row for model in models for row in _rows(model, live=live)]
     show(*lay_out(_COLUMNS, rows, width=stdout().width, note="why"))
-    if gates is None:
+    if not live:
+        where = gateway_url(None, config)
         note(Text(f"Nothing answers at {where}: only pauses are known, and not how busy it is.", "dim"))
 
 
 @app.command("pause")
 def pause(name: NameArgument, url: UrlOption = None, config: ConfigOption = None) -> None:
     """Pause a model: its calls are refused, its jobs wait, until it is resumed. What is being served ends."""
-    if url is not None:
-        told = msgspec.convert(ask(url.rstrip("/"), "/v1/models/pause", {"model": name}), OperatorPause)
+    if (there := named_url(url, config)) is not None:
+        told = look_there(there, lambda client: client.pause_model(name))
     else:
         told = run(settings_to_look(config), lambda gateway: gateway.models.pause(name, by=user_name()))
     words = when(told.since, datetime.now(UTC))
@@ -68,20 +68,32 @@ def pause(name: NameArgument, url: UrlOption = None, config: ConfigOption = None
 @app.command("resume")
 def resume(name: NameArgument, url: UrlOption = None, config: ConfigOption = None) -> None:
     """Let a paused model go on."""
-    if url is not None:
-        ask(url.rstrip("/"), "/v1/models/resume", {"model": name})
+    if (there := named_url(url, config)) is not None:
+        look_there(there, lambda client: client.resume_model(name))
     elif not run(settings_to_look(config), lambda gateway: gateway.models.resume(name)):
         show(f"{one_line(name)} was not paused")
         return
     show(f"{one_line(name)} goes on; every gateway obeys in 2 s")
 
 
-def _live(url: str) -> Mapping[str, list[UpstreamStatus]] | None:
-    """The gates of the gateway that serves there, by model; None where none does."""
+async def _told(client: AsyncClient) -> Sequence[ModelStatus]:
+    """All that a gateway tells. Who paused a model is not among it."""
+    gates = _by_model(await client.status())
+    names = dict.fromkeys((*await client.models(), *gates))
+    return [ModelStatus(model=name, paused=None, upstreams=tuple(gates.get(name, ()))) for name in names]
+
+
+def _looked_up(config: Path | None) -> tuple[Sequence[ModelStatus], bool]:
+    """From the database, and from the gateway that listens where the settings say; False where none does."""
+    models = run(settings_to_look(config), lambda gateway: gateway.models.list())
     try:
-        status = ask(url, "/queue/status")
-    except NobodyThere:
-        return None
+        status = look_there(gateway_url(None, config), lambda client: client.status())
+    except GatewayUnreachable:
+        return models, False
+    return list(_joined(models, _by_model(status))), True
+
+
+def _by_model(status: Mapping[str, Any]) -> Mapping[str, list[UpstreamStatus]]:
     gates: dict[str, list[UpstreamStatus]] = {}
     for gate in msgspec.convert(status["upstreams"], list[UpstreamStatus]):
         gates.setdefault(gate.model, []).append(gate)
@@ -135,6 +147,8 @@ def _paused(model: ModelStatus) -> tuple[str, str] | None:
 
 def _state(gate: UpstreamStatus) -> tuple[str, str]:
     """A word, and where it needs one its reason."""
+    if gate.stopped:
+        return "paused", ""
     if gate.condition is Condition.HELD:
         return "held", "misconfigured: check its key, model name and permissions"
     if gate.condition is Condition.OPEN:

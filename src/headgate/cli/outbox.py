@@ -13,7 +13,7 @@ from rich.text import Text
 from headgate import wiring
 from headgate.cli.inputs import read_input, read_object
 from headgate.cli.options import ConfigOption, JsonOption
-from headgate.cli.remote import UrlOption, open_client
+from headgate.cli.remote import UrlOption, gateway_url, run_there
 from headgate.cli.screen import note, show, show_json, stdout
 from headgate.cli.tables import Column, Row, lay_out
 from headgate.cli.words import count_of, one_line, printable, since
@@ -112,8 +112,8 @@ def flush(
     Exit code 0: all is sent; 1: some failed and need you; 4: the gateway is full or away, or another process is
     sending: the rest waits.
     """
-    with open_outbox(file, config) as outbox, open_client(url) as client:
-        flushed = client.flush(outbox)
+    with open_outbox(file, config) as outbox:
+        flushed = run_there(gateway_url(url, config), outbox.flush)
     if as_json:
         show_json(flushed)
     else:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
@@ -20,18 +20,19 @@ class Course:
     stopped: bool = False
 
 
-async def follow(steps: AsyncIterator[int], total: int, per_second: float) -> Course:
+async def follow(steps: AsyncGenerator[int, None], total: int, per_second: float) -> Course:
     """Take step after step until the last, or until Ctrl-C. Each says how many are done so far."""
     course = Course()
-    with Signals(signal.SIGINT, signal.SIGTERM) as signals, _bar() as bar:
-        stop = signals.first
-        line = bar.add_task("", total=total)
-        rest_s = 0.0
-        while not stop.is_set() and (done := await _next(steps, stop, rest_s)) is not None:
-            rest_s = (done - course.done) / per_second
-            course.done = done
-            bar.update(line, completed=done)
-        course.stopped = stop.is_set()
+    async with contextlib.aclosing(steps):
+        with Signals(signal.SIGINT, signal.SIGTERM) as signals, _bar() as bar:
+            stop = signals.first
+            line = bar.add_task("", total=total)
+            rest_s = 0.0
+            while not stop.is_set() and (done := await _next(steps, stop, rest_s)) is not None:
+                rest_s = (done - course.done) / per_second
+                course.done = done
+                bar.update(line, completed=done)
+            course.stopped = stop.is_set()
     return course
 
 

@@ -3,14 +3,13 @@
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Final
-from urllib.parse import quote, urlencode
 
 import msgspec
 import typer
 from rich.text import Text
 
-from headgate.cli.asking import UrlOption, ask, gateway_url
 from headgate.cli.options import ConfigOption, JsonOption, LimitOption, ModelFilter
+from headgate.cli.remote import UrlOption, first, gateway_url, look_there
 from headgate.cli.screen import note, show, show_json, stdout
 from headgate.cli.tables import Column, Row, lay_out
 from headgate.cli.words import one_line, since, when
@@ -41,7 +40,7 @@ def show_request(
     request_id: IdArgument, as_json: JsonOption = False, url: UrlOption = None, config: ConfigOption = None
 ) -> None:
     """Show one call: its attempts, waits and refusals one by one, tokens, cost and end."""
-    told = ask(gateway_url(url, config), f"/v1/requests/{quote(request_id, safe='')}")
+    told = look_there(gateway_url(url, config), lambda client: client.request(request_id))
     if as_json:
         show_json(told)
     else:
@@ -60,19 +59,20 @@ def list_requests(
     config: ConfigOption = None,
 ) -> None:
     """List the last calls, the latest first. Each process remembers its own 10,000."""
-    asked = {"model": model, "status": status, "limit": limit, "after": after}
-    query = urlencode({name: value for name, value in asked.items() if value is not None})
-    told = ask(gateway_url(url, config), f"/v1/requests?{query}")
+    told, more = look_there(
+        gateway_url(url, config),
+        lambda client: first(client.requests(model=model, status=status, limit=limit, after=after), limit),
+    )
+    last_id = told[-1]["id"] if told else None
     if as_json:
-        show_json(told)
+        show_json({"object": "list", "data": told, "has_more": more, "last_id": last_id})
         return
-    found = msgspec.convert(told["data"], list[RequestStory])
-    if not found:
+    if not told:
         show("No calls match." if model or status or after else "No calls yet.")
         return
-    _show_table(found)
-    if told["has_more"]:
-        note(Text(f"There are more: add --after {one_line(str(told['last_id']))}", "dim"))
+    _show_table(msgspec.convert(told, list[RequestStory]))
+    if more:
+        note(Text(f"There are more: add --after {one_line(str(last_id))}", "dim"))
 
 
 def _show_table(found: Sequence[RequestStory]) -> None:

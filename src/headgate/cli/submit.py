@@ -7,6 +7,7 @@ import typer
 from typer.core import TyperCommand
 
 from headgate.cli import waiting
+from headgate.cli.backend import Backend
 from headgate.cli.inputs import read_input, read_object
 from headgate.cli.options import (
     ConfigOption,
@@ -17,12 +18,12 @@ from headgate.cli.options import (
     read_moment,
     read_seconds,
 )
-from headgate.cli.running import run, settings_with_tasks
+from headgate.cli.reaching import AtGateway, reach
+from headgate.cli.remote import UrlOption
+from headgate.cli.running import settings_with_tasks
 from headgate.cli.screen import note, show, show_json
-from headgate.core.errors import UnknownTask
+from headgate.core.errors import InvalidRequest
 from headgate.core.messages import Lane
-from headgate.gateway import Gateway
-from headgate.runner.jobs import JobHandle
 
 TaskArgument = Annotated[str, typer.Argument(metavar="TASK", help="The task's name.", show_default=False)]
 InputArgument = Annotated[
@@ -115,6 +116,7 @@ def command(
     wait: WaitOption = None,
     as_json: JsonOption = False,
     tasks: TasksOption = None,
+    url: UrlOption = None,
     tenant: TenantOption = "local",
     config: ConfigOption = None,
 ) -> None:
@@ -131,33 +133,26 @@ def command(
         "dedup_key": dedup_key,
         "hold": not no_hold,
         "metadata": read_object(metadata, "--metadata"),
-        "idempotency_key": idempotency_key,
-        "tenant": tenant,
     }
-    settings = settings_with_tasks(config, tasks)
-    raise typer.Exit(run(settings, lambda gateway: _submit(gateway, task, asked, wait, as_json=as_json)))
+    place = reach(url, tenant, config, lambda config: settings_with_tasks(config, tasks))
+    if tasks and isinstance(place, AtGateway):
+        raise InvalidRequest(f"--tasks is for the database; {place.url} has its own tasks", param="tasks")
+
+    async def submit(backend: Backend) -> int:
+        made = await backend.submit(task, asked, key=idempotency_key)
+        if made.was_there:
+            note(f"It was there already, by its key: {made.id}")
+        return await _follow(backend, made.id, wait, as_json=as_json)
+
+    raise typer.Exit(place.run(submit))
 
 
-async def _submit(
-    gateway: Gateway, task: str, asked: dict[str, Any], patience_s: float | None, *, as_json: bool
-) -> int:
-    try:
-        handle = await gateway.jobs.submit(task, **asked)
-    except UnknownTask as error:
-        raise UnknownTask(
-            f"{error}. Name its module with --tasks, or under jobs.tasks in the settings."
-        ) from error
-    if not handle.created:
-        note(f"It was there already, by its key: {handle.id}")
+async def _follow(backend: Backend, job_id: str, patience_s: float | None, *, as_json: bool) -> int:
     if not as_json:
-        show(handle.id)
+        show(job_id)
     elif patience_s is None:
-        show_json(await handle.job())
+        show_json(await backend.job(job_id))
     if patience_s is None:
         return 0
-    return await _wait(gateway, handle, asked["tenant"], patience_s, as_json=as_json)
-
-
-async def _wait(gateway: Gateway, handle: JobHandle, tenant: str, patience_s: float, *, as_json: bool) -> int:
-    job = await waiting.wait_for(gateway, handle.id, patience_s=patience_s, tenant=tenant)
-    return waiting.conclude(job, handle.id, patience_s=patience_s, as_json=as_json)
+    job = await waiting.wait_for(backend, job_id, patience_s=patience_s)
+    return waiting.conclude(job, job_id, patience_s=patience_s, as_json=as_json)

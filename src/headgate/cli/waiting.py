@@ -13,12 +13,12 @@ from typing import Final
 from rich.status import Status
 from rich.text import Text
 
+from headgate.cli.backend import Backend
 from headgate.cli.listing import standing
 from headgate.cli.screen import note, show, show_json, stderr
 from headgate.cli.words import printable, readable_json
-from headgate.core.errors import JobFailed, StoreUnavailable
+from headgate.core.errors import JobFailed, Refused
 from headgate.core.job import Job, JobState
-from headgate.gateway import Gateway
 
 ENDED: Final = 0
 FAILED: Final = 1
@@ -26,14 +26,11 @@ TIMED_OUT: Final = 3
 LOOK_EVERY_S: Final = 1.0
 
 
-async def wait_for(gateway: Gateway, job_id: str, *, patience_s: float, tenant: str) -> Job | None:
+async def wait_for(backend: Backend, job_id: str, *, patience_s: float) -> Job | None:
     """The job once it has ended; None when that took too long."""
-    timeout = None if math.isinf(patience_s) else patience_s
-    async with _spinner(gateway, job_id, tenant):
+    async with _spinner(backend, job_id):
         try:
-            return await gateway.jobs.wait(job_id, timeout=timeout, tenant=tenant)
-        except TimeoutError:
-            return None
+            return await backend.wait(job_id, None if math.isinf(patience_s) else patience_s)
         except asyncio.CancelledError:
             note(f"The job goes on: headgate jobs wait {job_id}")
             raise
@@ -57,14 +54,14 @@ def conclude(job: Job | None, job_id: str, *, patience_s: float, as_json: bool) 
 
 
 @contextlib.asynccontextmanager
-async def _spinner(gateway: Gateway, job_id: str, tenant: str) -> AsyncIterator[None]:
+async def _spinner(backend: Backend, job_id: str) -> AsyncIterator[None]:
     """On a terminal, how the job stands while somebody waits for it."""
     screen = stderr()
     if not screen.is_terminal:
         yield
         return
     with screen.status(Text(f"job {job_id}")) as status:
-        narrating = asyncio.create_task(_narrate(gateway, job_id, tenant, status))
+        narrating = asyncio.create_task(_narrate(backend, job_id, status))
         try:
             yield
         finally:
@@ -73,11 +70,10 @@ async def _spinner(gateway: Gateway, job_id: str, tenant: str) -> AsyncIterator[
                 await narrating
 
 
-async def _narrate(gateway: Gateway, job_id: str, tenant: str, status: Status) -> None:
+async def _narrate(backend: Backend, job_id: str, status: Status) -> None:
     while True:
-        with contextlib.suppress(StoreUnavailable):
-            job = await gateway.jobs.get(job_id, tenant=tenant)
-            status.update(Text(_words(job)))
+        with contextlib.suppress(Refused):
+            status.update(Text(_words(await backend.job(job_id))))
         await asyncio.sleep(LOOK_EVERY_S)
 
 

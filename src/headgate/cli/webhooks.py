@@ -1,7 +1,7 @@
 """`headgate webhooks`: secret, list, redeliver, enable."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated, Final
 
 import typer
@@ -18,11 +18,11 @@ from headgate.cli.options import (
 )
 from headgate.cli.running import run, settings_to_look
 from headgate.cli.screen import note, show, stdout
+from headgate.cli.store_backend import page_of
 from headgate.cli.tables import Column, Row, lay_out
 from headgate.cli.words import one_line, since
 from headgate.core.errors import StateConflict
 from headgate.core.job import Job
-from headgate.gateway import Gateway
 
 app = typer.Typer(
     help="Webhooks: check their signatures, see their deliveries, deliver again.", no_args_is_help=True
@@ -60,14 +60,10 @@ def list_deliveries(
     config: ConfigOption = None,
 ) -> None:
     """List deliveries, newest first."""
-
-    async def look(gateway: Gateway) -> tuple[Sequence[Job], bool]:
-        found = await gateway.webhooks.list(limit=limit, after=after, tenant=tenant)
-        full = len(found) == limit
-        more = full and bool(await gateway.webhooks.list(limit=1, after=found[-1].id, tenant=tenant))
-        return found, more
-
-    found, more = run(settings_to_look(config), look)
+    found, more = run(
+        settings_to_look(config),
+        lambda gateway: page_of(partial(gateway.webhooks.list, tenant=tenant), limit, after),
+    )
     if as_json or not found:
         show_page(found, more=more, as_json=as_json, none="There are no deliveries.")
         return

@@ -46,7 +46,7 @@ class Asking:
 
     async def _pages(self, path: str, query: Mapping[str, Any], kind: type[T]) -> AsyncGenerator[T, None]:
         """Every entry of a list, page by page."""
-        after: str | None = None
+        after: str | None = query.get("after")
         while True:
             page = (await self._get(path, {**query, "after": after})).read(Page)
             for entry in page.data:

@@ -19,6 +19,7 @@ from headgate.client.line import Call, Line
 from headgate.core.errors import DeadlineExceeded, InvalidRequest
 from headgate.core.job import Job, JobState
 from headgate.core.messages import Lane, Message
+from headgate.core.operator_pause import OperatorPause
 from headgate.core.ports.clock import Chance, Clock
 from headgate.core.retry import RetryPolicy
 from headgate.machine.clock import SystemClock
@@ -190,9 +191,10 @@ class AsyncClient(Asking):
         task: str | None = None,
         model: str | None = None,
         limit: int | None = None,
+        after: str | None = None,
     ) -> AsyncGenerator[Job, None]:
-        """All jobs that match, newest first. `limit` is the size of a page, not of the list."""
-        query = {"state": state, "task": task, "model": model, "limit": limit}
+        """All jobs that match, newest first. `limit` is the size of a page, not of the list; `after` goes on behind a job."""
+        query = {"state": state, "task": task, "model": model, "limit": limit, "after": after}
         return self._pages("/v1/jobs", query, Job)
 
     async def feed(
@@ -229,9 +231,32 @@ class AsyncClient(Asking):
     async def models(self) -> list[str]:
         return [model["id"] for model in (await self._get("/v1/models")).json["data"]]
 
+    async def pause_model(self, model: str) -> OperatorPause:
+        """From now on nobody calls this model, `name/*` for a family. For keys that operate."""
+        return (await self._post("/v1/models/pause", {"model": model})).read(OperatorPause)
+
+    async def resume_model(self, model: str) -> None:
+        await self._post("/v1/models/resume", {"model": model})
+
     async def status(self) -> JSON:
         """`GET /queue/status`: who waits, what is free, whether an interactive call would be admitted now."""
         return (await self._get("/queue/status")).read(JSON)
+
+    async def request(self, request_id: str) -> JSON:
+        """What became of one of the last calls, by the `x-request-id` of its answer."""
+        return (await self._get(f"/v1/requests/{in_path(request_id)}")).read(JSON)
+
+    def requests(
+        self,
+        *,
+        model: str | None = None,
+        status: str | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> AsyncGenerator[JSON, None]:
+        """The last calls that the gateway remembers, the latest end first."""
+        query = {"model": model, "status": status, "limit": limit, "after": after}
+        return self._pages("/v1/requests", query, JSON)
 
 
 class _SubmittedMany(msgspec.Struct):

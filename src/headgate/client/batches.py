@@ -48,8 +48,7 @@ class Batches(Asking):
 
     async def upload(self, lines: Lines, *, endpoint: str = "/v1/chat/completions") -> str:
         """A file's id."""
-        content, name = _content(lines, endpoint)
-        form = _form(self._boundary, content, name)
+        form = _form(self._boundary, *_content(lines, endpoint))
         kind = (b"content-type", f"multipart/form-data; boundary={self._boundary}".encode())
         call = Call(method="POST", path="/v1/files", body=form, key=self._new_id(), headers=(kind,))
         return str((await self.line.ask(call)).json["id"])
@@ -57,8 +56,8 @@ class Batches(Asking):
     async def get(self, batch_id: str) -> Batch:
         return (await self._get(f"/v1/batches/{in_path(batch_id)}")).read(Batch)
 
-    def list(self, *, limit: int | None = None) -> AsyncGenerator[Batch, None]:
-        return self._pages("/v1/batches", {"limit": limit}, Batch)
+    def list(self, *, limit: int | None = None, after: str | None = None) -> AsyncGenerator[Batch, None]:
+        return self._pages("/v1/batches", {"limit": limit, "after": after}, Batch)
 
     async def cancel(self, batch_id: str) -> Batch:
         return (await self._post(f"/v1/batches/{in_path(batch_id)}/cancel")).read(Batch)

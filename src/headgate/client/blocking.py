@@ -113,7 +113,11 @@ class Client(_Facade[AsyncClient]):
     jobs = _walks(AsyncClient.jobs)
     feed = _waits(AsyncClient.feed)
     models = _waits(AsyncClient.models)
+    pause_model = _waits(AsyncClient.pause_model)
+    resume_model = _waits(AsyncClient.resume_model)
     status = _waits(AsyncClient.status)
+    request = _waits(AsyncClient.request)
+    requests = _walks(AsyncClient.requests)
     stream = _walks(AsyncClient.stream)
 
     def flush(self, outbox: Outbox) -> Flushed:

@@ -32,10 +32,10 @@ class DeadLetters(Asking):
     """`client.dead_letters`."""
 
     def list(
-        self, /, *, limit: int | None = None, **which: Unpack[Which]
+        self, /, *, limit: int | None = None, after: str | None = None, **which: Unpack[Which]
     ) -> AsyncGenerator[DeadLetter, None]:
-        """Newest first. `limit` is the size of a page, not of the list."""
-        return self._pages(_PATH, {**_spelled(which), "limit": limit}, DeadLetter)
+        """Newest first. `limit` is the size of a page, not of the list; `after` goes on behind one."""
+        return self._pages(_PATH, {**_spelled(which), "limit": limit, "after": after}, DeadLetter)
 
     async def get(self, job_id: str) -> DeadLetter:
         return (await self._get(f"{_PATH}/{in_path(job_id)}")).read(DeadLetter)

@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from headgate.core.batch import BatchError
-from headgate.core.batch_order import JOB_PREFIX
+from headgate.core.batch_order import JOB_PREFIX, MOST_LINES
 from headgate.core.errors import InvalidRequest
 from headgate.core.failures import FailureKind
 from headgate.core.job import Job, JobState, Reason
@@ -14,6 +14,7 @@ from headgate.core.job import Job, JobState, Reason
 MOST_ERRORS: Final = 100
 LONGEST_CUSTOM_ID_CHARS: Final = 512
 LONGEST_LINE_BYTES: Final = 4 * 1024 * 1024
+MOST_BLANK_LINES: Final = MOST_LINES
 _NEEDED: Final[Mapping[str, type]] = {"custom_id": str, "method": str, "url": str, "body": dict}
 _encode = msgspec.json.Encoder().encode
 
@@ -109,13 +110,17 @@ class LineChecks:
         return model
 
 
-def wrong_whole(total: int, most: int) -> BatchError | None:
-    """What is wrong with the file as a whole."""
+def wrong_whole(total: int, blank: int) -> BatchError | None:
+    """What is wrong with a file of so many lines to run and so many blank ones."""
+    if blank > MOST_BLANK_LINES:
+        return BatchError(
+            code="too_many_tasks", message=f"The file has more than {MOST_BLANK_LINES:,} blank lines."
+        )
     if total == 0:
         return BatchError(code="empty_file", message="The file has no lines to run.")
-    if total > most:
+    if total > MOST_LINES:
         return BatchError(
-            code="too_many_tasks", message=f"The file has more than {most:,} lines. Split it.", line=None
+            code="too_many_tasks", message=f"The file has more than {MOST_LINES:,} lines. Split it."
         )
     return None
 
@@ -163,11 +168,28 @@ _STATUS: Final[Mapping[str, tuple[int, str, str]]] = {
     FailureKind.TRANSIENT: (502, "server_error", "upstream_unavailable"),
     FailureKind.MISCONFIGURED: (502, "server_error", "upstream_misconfigured"),
 }
-"""By a failure's class, what a direct call would have been answered: status, type, code."""
+"""By a failure's class: status, type and code, as direct calls are answered."""
 _BROKEN: Final = (500, "server_error", "internal")
 EXPIRED: Final = ("batch_expired", "This request could not be executed before the completion window expired.")
 CANCELLED: Final = ("batch_cancelled", "The batch was cancelled before this request was executed.")
 LINE_CANCELLED: Final = ("request_cancelled", "This request was cancelled.")
+
+
+CLOCKS_APART_S: Final = 1.0
+"""A line may have been stopped by a machine whose clock is this much behind that of whoever cancelled the batch."""
+
+
+class Stop(msgspec.Struct, frozen=True, gc=False):
+    """What ended a batch's lines that were not done: since when (epoch seconds), and what is said of them."""
+
+    at: float
+    why: tuple[str, str]
+
+    def why_of(self, job: Job) -> tuple[str, str]:
+        """One that was cancelled before was so by its own id."""
+        at = job.finished_at
+        earlier = at is not None and at.timestamp() < self.at - CLOCKS_APART_S
+        return LINE_CANCELLED if earlier else self.why
 
 
 class Written(msgspec.Struct, frozen=True, gc=False):
@@ -178,8 +200,8 @@ class Written(msgspec.Struct, frozen=True, gc=False):
     expired: bool = False
 
 
-def written(job: Job, custom_id: str, *, unfinished: tuple[str, str]) -> Written:
-    """What came of a line's job, once that has ended. `unfinished` is what is said of one that was stopped."""
+def written(job: Job, custom_id: str, *, stop: Stop) -> Written:
+    """What came of a line's job, once that has ended."""
     name = job.id.removeprefix(JOB_PREFIX)
     if job.state is JobState.COMPLETED:
         return Written(_answered(name, custom_id, 200, job.result), completed=True)
@@ -187,7 +209,7 @@ def written(job: Job, custom_id: str, *, unfinished: tuple[str, str]) -> Written
         status, kind, code = _STATUS.get(job.error_class or "", _BROKEN)
         error = {"message": job.error or str(job.reason), "type": kind, "param": None, "code": code}
         return Written(_answered(name, custom_id, status, {"error": error}))
-    return never_run(name, custom_id, EXPIRED if job.state is JobState.DEAD_LETTER else unfinished)
+    return never_run(name, custom_id, EXPIRED if job.state is JobState.DEAD_LETTER else stop.why_of(job))
 
 
 def never_run(name: str, custom_id: str, why: tuple[str, str]) -> Written:

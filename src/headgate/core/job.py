@@ -170,10 +170,17 @@ def due(run_at: float, priority: int, lane: Lane) -> float:
 
 
 class Accepted(msgspec.Struct, frozen=True, gc=False):
-    """The answer to a submission. `created` is False when the job was there already, by its key or dedup key."""
+    """The answer to a submission or a replay. `created` is False when a key, or the dedup key, leads to what was there."""
 
     id: str
     created: bool = True
+
+
+class Edit(msgspec.Struct, frozen=True, gc=False):
+    """What a replay changes: the input, which is JSON, and the model; None: the one the job had."""
+
+    input: bytes
+    model: str | None = None
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -202,6 +209,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     started_at: float
     webhook: str | None = None
     metadata: bytes | None = None
+    batch_id: str | None = None
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -246,6 +254,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     result: bytes | None
     webhook: str | None
     metadata: bytes | None
+    batch_id: str | None
     finished_at: float
 
 

@@ -23,6 +23,10 @@ SUSPECT_AFTER: Final = 2
 POISON_AFTER: Final = 3
 MOST_REVIVALS: Final = 3
 LONGEST_ERROR_CHARS: Final = 2000
+CRASHED: Final = "crashed"
+DEFERRED: Final = "deferred"
+ERROR_CLASSES: Final = (*map(str, FailureKind), CRASHED, DEFERRED)
+"""What the last failure of a job may be; whoever expires or is poison keeps it."""
 
 
 def _patient() -> RetryPolicy:
@@ -312,9 +316,9 @@ def _told(outcome: Outcome) -> tuple[str | None, str | None]:
             message = f"{failure.error}: {failure.message}" if failure.message else failure.error
             return str(failure.kind), storable(message)
         case Crashed(why=why):
-            return "crashed", storable(why)
+            return CRASHED, storable(why)
         case Deferred(why=why):
-            return "deferred", storable(why)
+            return DEFERRED, storable(why)
         case Expired(why=why, kind=kind):
             return kind, storable(why)
         case _:

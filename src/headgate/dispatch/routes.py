@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headgate.core.errors import UnknownModel
-from headgate.core.operator_pause import OperatorPause, covers, pause_over
+from headgate.core.messages import check_text
+from headgate.core.operator_pause import OperatorPause, pause_over
 from headgate.core.ports.provider import Provider
 from headgate.core.spelling import did_you_mean
 from headgate.core.timeouts import Timeouts
@@ -153,9 +154,10 @@ class Routes:
         return next((f"{prefix}*" for prefix in self._families if member.startswith(prefix)), "")
 
     def check_name(self, name: str) -> None:
-        """Raises UnknownModel for what is neither a model, nor a family, nor a member of one."""
-        if not any(covers(known, name) for known in self.names()):
-            raise UnknownModel(self._unknown(name), param="model")
+        """Refuses what is neither a model, nor a family, nor a member of one that a call could name."""
+        check_text("model", name)
+        if name not in self.names():
+            self.find(name)
 
     def obey(self, pauses: Mapping[str, OperatorPause]) -> None:
         """Stop the gates of these models, and of those that will be built under these names; let the others go on."""

@@ -67,7 +67,10 @@ async def _database(settings: Settings) -> list[Finding]:
     try:
         store = build_store(settings, clock=clock, new_id=random_id)
     except headgate.HeadgateError as error:
-        return [fail("database", str(error), "see the message"), judge_keys(None, host)]
+        return [
+            fail("database", str(error), "correct `database` in the settings, or do what it says"),
+            judge_keys(None, host),
+        ]
     opened = await open_store(store, clock, schema=schema_number(settings))
     return [opened.finding, judge_keys(opened.keys, host)]
 

@@ -9,7 +9,6 @@ from headgate.core.errors import HeadgateError
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.store import Store
 from headgate.doctor.finding import Finding, fail, ok, warn
-from headgate.wiring.stores import clock_ahead_s
 
 CHECK: Final = "database"
 OPEN_S: Final = 5.0
@@ -41,8 +40,8 @@ async def open_store(store: Store, clock: Clock, *, schema: int) -> Opened:
         return Opened(fail(CHECK, str(error) or f"{store.name}: no answer", "look at its log"))
     finally:
         await store.aclose()
-    ahead_s = clock_ahead_s(store)
-    return Opened(judge_store(store.name, schema, ahead_s), [key for key in keys if _lives(key, clock)])
+    finding = judge_store(store.name, schema, store.clock_ahead_s)
+    return Opened(finding, [key for key in keys if _lives(key, clock)])
 
 
 def judge_store(name: str, schema: int, ahead_s: float | None) -> Finding:

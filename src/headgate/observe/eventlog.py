@@ -1,6 +1,6 @@
 """Two files of JSON lines: `retries.jsonl` and `responses.jsonl`. Metadata only, never a prompt or an answer.
 
-A call only stamps its event and puts it in a queue; one thread encodes, writes and rotates. A line is safe
+A call only stamps its event and appends it; one thread encodes, writes and rotates. A line is safe
 from a crash of this process once write(2) took it, for the kernel keeps what it was given: so `flush` waits
 for the write and nothing is fsynced. Only a crash of the machine can take more. Processes may share a directory.
 """
@@ -9,10 +9,10 @@ import json
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -26,9 +26,10 @@ _log = logging.getLogger("headgate")
 _ENCODER: Final = msgspec.json.Encoder()
 _LARGEST_BATCH: Final = 1000
 _GATHER_S: Final = 0.05
-_OFFSET_CHARS: Final = len("+00:00")
-_Item: TypeAlias = tuple[datetime, RetryScheduled | Responded] | threading.Event | None
-"""A stamped event, a flush that waits for its turn, or the end."""
+_THOUSANDTHS: Final = tuple(f".{number:03d}Z" for number in range(1000))
+_Stamped: TypeAlias = tuple[datetime, RetryScheduled | Responded]
+_Item: TypeAlias = _Stamped | threading.Event
+"""A stamped event, or a flush that waits for its turn."""
 
 
 class RetryLine(msgspec.Struct, frozen=True):
@@ -78,7 +79,10 @@ class EventLog:
         self._longest_backlog = longest_backlog
         self._retries = JsonLinesFile(directory / "retries.jsonl", max_bytes, keep)
         self._responses = JsonLinesFile(directory / "responses.jsonl", max_bytes, keep)
-        self._queue: SimpleQueue[_Item] = SimpleQueue()
+        self._waiting: deque[_Item] = deque()
+        """Callers append, the thread takes from the other end: both are safe without a lock."""
+        self._asleep = False
+        self._bell = threading.Event()
         self._counting = threading.Lock()
         self._refused = 0
         self._overflowing = False
@@ -100,12 +104,16 @@ class EventLog:
         return self._retries.errors + self._responses.errors
 
     def __call__(self, event: Event) -> None:
-        if not isinstance(event, (Responded, RetryScheduled)):
+        # `isinstance` costs several times as much.
+        if type(event) is not Responded and type(event) is not RetryScheduled:
             return
-        if self._closed or self._queue.qsize() >= self._longest_backlog:
+        if self._closed or len(self._waiting) >= self._longest_backlog:
             self._refuse()
-        else:
-            self._queue.put((self._utc(), event))
+            return
+        self._waiting.append((self._utc(), event))
+        if self._asleep:
+            self._asleep = False
+            self._bell.set()
 
     def flush(self, timeout_s: float = 10.0) -> bool:
         """Wait until all events so far are written (or lost); False when that took too long."""
@@ -113,15 +121,15 @@ class EventLog:
         with self._door:
             closed = self._closed
             if not closed:
-                self._queue.put(written)
+                self._waiting.append(written)
+        self._bell.set()
         return self._joined(timeout_s) if closed else written.wait(timeout_s)
 
     def close(self, timeout_s: float = 10.0) -> bool:
         """Write what waits, close the files, end the thread. Events that still come are dropped."""
         with self._door:
-            if not self._closed:
-                self._closed = True
-                self._queue.put(None)
+            self._closed = True
+        self._bell.set()
         return self._joined(timeout_s)
 
     def _joined(self, timeout_s: float) -> bool:
@@ -139,38 +147,69 @@ class EventLog:
             )
 
     def _write_until_closed(self) -> None:
-        self._write([])  # Makes the directory and the files, and ends a line that a crash tore.
-        closing = False
-        while not closing or self._queue.qsize():
-            batch = [self._queue.get()]
-            if isinstance(batch[0], tuple):
-                # Woken for every line, this thread would take the interpreter from the calls as often.
-                time.sleep(_GATHER_S)
-            # Nobody else takes from the queue, so what it counts is there.
-            while len(batch) < _LARGEST_BATCH and self._queue.qsize():
-                batch.append(self._queue.get())
-            self._write(batch)
-            self._overflowing = self._overflowing and self._queue.qsize() > 0
-            closing = closing or None in batch
+        for file in (self._retries, self._responses):
+            file.append(b"")  # Makes the directory and the file, and ends a line that a crash tore.
+        while not self._closed or self._waiting:
+            self._rest()
+            # Nobody else takes from it, so what it counts is there.
+            count = min(len(self._waiting), _LARGEST_BATCH)
+            self._write([self._waiting.popleft() for _ in range(count)])
+            self._overflowing = self._overflowing and bool(self._waiting)
         self._retries.close()
         self._responses.close()
 
+    def _rest(self) -> None:
+        """Until there is something to write, and a moment longer."""
+        self._asleep = True
+        # Who appends before this look is seen by it, who appends after it rings.
+        if not self._waiting and not self._closed:
+            self._bell.wait()
+        self._asleep = False
+        self._bell.clear()
+        if 0 < len(self._waiting) < _LARGEST_BATCH and isinstance(self._waiting[0], tuple):
+            # Woken for every line, this thread would take the interpreter from the calls as often.
+            time.sleep(_GATHER_S)
+
     def _write(self, batch: Sequence[_Item]) -> None:
-        stamped = [item for item in batch if isinstance(item, tuple)]
-        self._retries.append(
-            _encode([_retry(at, it) for at, it in stamped if isinstance(it, RetryScheduled)])
-        )
-        self._responses.append(
-            _encode([_response(at, it) for at, it in stamped if isinstance(it, Responded)])
-        )
+        retries: list[RetryLine] = []
+        responses: list[ResponseLine] = []
+        flushes: list[threading.Event] = []
+        moment = _Moments()
         for item in batch:
             if isinstance(item, threading.Event):
-                item.set()
+                flushes.append(item)
+            elif isinstance(item[1], Responded):
+                responses.append(_response(moment(item[0]), item[1]))
+            else:
+                retries.append(_retry(moment(item[0]), item[1]))
+        if retries:
+            self._retries.append(_encode(retries))
+        if responses:
+            self._responses.append(_encode(responses))
+        for flush in flushes:
+            flush.set()
 
 
-def _retry(at: datetime, event: RetryScheduled) -> RetryLine:
+class _Moments:
+    """Moments as text, in UTC, to the millisecond. Each second is written out once."""
+
+    __slots__ = ("_second", "_text")
+
+    def __init__(self) -> None:
+        self._second = -1
+        self._text = ""
+
+    def __call__(self, at: datetime) -> str:
+        second = int(at.timestamp())
+        if second != self._second:
+            self._second = second
+            self._text = at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        return self._text + _THOUSANDTHS[at.microsecond // 1000]
+
+
+def _retry(timestamp: str, event: RetryScheduled) -> RetryLine:
     return RetryLine(
-        timestamp=_iso(at),
+        timestamp=timestamp,
         model=event.model,
         attempt=event.attempt,
         request_ids=event.request_ids,
@@ -179,19 +218,14 @@ def _retry(at: datetime, event: RetryScheduled) -> RetryLine:
     )
 
 
-def _response(at: datetime, event: Responded) -> ResponseLine:
+def _response(timestamp: str, event: Responded) -> ResponseLine:
     return ResponseLine(
-        timestamp=_iso(at),
+        timestamp=timestamp,
         request_id=event.request_id,
         agent_id=event.agent_id,
         latency_ms=event.latency_ms,
         status="success" if event.error is None else "error",
     )
-
-
-def _iso(at: datetime) -> str:
-    there = at if at.tzinfo is UTC else at.astimezone(UTC)
-    return there.isoformat(timespec="milliseconds")[:-_OFFSET_CHARS] + "Z"
 
 
 def _encode(lines: Sequence[RetryLine | ResponseLine]) -> bytes:

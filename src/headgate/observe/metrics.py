@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from headgate.core import events
 from headgate.core.ports.store import StoreHealth
@@ -28,7 +28,7 @@ class Metrics:
     """`gateway.listen(metrics)`, then `metrics.exposition()` whenever Prometheus asks.
 
     `models` gives the configured names, `status` the gateway's status, `paused` the models that
-    operators paused, `count_jobs` everybody's jobs by state.
+    operators paused, `front_refusals` those whom the front door did not let in, `count_jobs` everybody's jobs by state.
     """
 
     def __init__(
@@ -37,6 +37,7 @@ class Metrics:
         models: Callable[[], Iterable[str]],
         status: Callable[[], QueueStatus],
         paused: Callable[[], Iterable[str]] = tuple,
+        front_refusals: Callable[[], Mapping[str, int]] = dict,
         count_jobs: CountJobs | None = None,
         now: Callable[[], float] = time.monotonic,
         most_members: int = MOST_MEMBERS,
@@ -52,6 +53,7 @@ class Metrics:
         }
         self._models = models
         self._paused = paused
+        self._front_refusals = front_refusals
         self._store_up = 1.0
         self._heard: list[events.Event] = []
         self._gates = GateGauges(status, names)
@@ -84,11 +86,20 @@ class Metrics:
     def collect(self) -> Iterator[Metric]:
         self._count()
         yield from self._tallies.collect()
+        yield self._refused_at_the_front()
         yield from self._gates.collect()
         yield pause_gauge(self._models(), self._paused())
         if self._jobs is not None:
             yield from self._jobs.collect()
         yield GaugeMetricFamily("headgate_store_up", "0 while the database does not work.", self._store_up)
+
+    def _refused_at_the_front(self) -> Metric:
+        family = CounterMetricFamily(
+            "headgate_front_refusals", "Requests whose key did not let them in.", labels=("reason",)
+        )
+        for reason, count in self._front_refusals().items():
+            family.add_metric((reason,), count)
+        return family
 
     async def aclose(self) -> None:
         if self._jobs is not None:

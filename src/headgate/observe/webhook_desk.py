@@ -101,5 +101,6 @@ def _ended(job: Job, finished_at: datetime) -> Ended:
         result=msgspec.json.encode(job.result) if job.state is JobState.COMPLETED else None,
         webhook=job.webhook,
         metadata=None if job.metadata is None else msgspec.json.encode(job.metadata),
+        batch_id=job.batch_id,
         finished_at=finished_at.timestamp(),
     )

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from headgate.core import events
+from headgate.core.batch_order import BATCH_TASK
 from headgate.core.errors import InvalidRequest, ProviderFailure
 from headgate.core.job import Ended, NewJob
 from headgate.core.ports.clock import Chance, Clock
@@ -23,7 +24,7 @@ from headgate.core.webhook_wire import (
     tenant_secret,
     verdict,
 )
-from headgate.observe.receivers import Receivers
+from headgate.observe.receivers import Receiver, Receivers
 from headgate.runner.context import Context
 from headgate.runner.outcomes import RetryLater, Skip
 from headgate.runner.tasks import Task, TaskTable
@@ -64,11 +65,13 @@ class Webhooks:
         self._receivers = Receivers(most_at_once)
 
     def follow_ups(self, ended: Ended) -> tuple[NewJob, ...]:
-        """What is to be written with the end of a job. Headgate's own jobs are told to nobody."""
+        """What is to be written with the end of a job.
+
+        A batch is told of as a whole, not line by line; Headgate's other jobs are told of to nobody.
+        """
         task = self._tasks.get(ended.task)
-        if task is not None and task.inside:
-            return ()
-        return deliveries(ended, self.rules)
+        is_ours = task is not None and task.inside and ended.task != BATCH_TASK
+        return () if is_ours or ended.batch_id is not None else deliveries(ended, self.rules)
 
     def check_url(self, url: str) -> None:
         """Refuse at once what no delivery could use. Where a name leads is looked at when it is needed."""
@@ -107,7 +110,9 @@ class Webhooks:
 
     async def _send(self, ctx: Context, message: Message, url: str) -> Posted:
         """One attempt. Raises what the job machine makes a failure of."""
-        receiver = str(split_url(url)[0])
+        # The operator's address is one for everybody; a stranger's is looked at for each tenant apart.
+        owner = None if message.url is None else ctx.job.tenant
+        receiver = Receiver(owner, str(split_url(url)[0]))
         self._stand_back_from(receiver)
         started, outcome = self._clock.now(), str(Verdict.FAILED)
         self._receivers.enter(receiver)
@@ -122,18 +127,23 @@ class Webhooks:
             self._receivers.leave(receiver, answered_well=outcome != Verdict.FAILED, took_s=took_s)
             self._tell(ctx, outcome, duration_ms=took_s * 1000)
         if outcome == Verdict.FAILED:
-            failure = failure_of(answer.status, answer.headers, receiver=receiver, now=self._clock.utc())
+            failure = failure_of(
+                answer.status, answer.headers, receiver=receiver.origin, now=self._clock.utc()
+            )
             raise ProviderFailure(failure)
         return answer
 
-    def _stand_back_from(self, receiver: str) -> None:
-        """Deliveries share the workers with all other jobs. To come back later costs no attempt."""
+    def _stand_back_from(self, receiver: Receiver) -> None:
+        """Deliveries share the workers with all other jobs. To come back later costs no attempt.
+
+        The tenant reads why, so it says nothing of what others have on their way.
+        """
         spread = 0.5 + self._chance()
-        if self._receivers.all_taken:
-            raise RetryLater(BUSY_S * spread, "as many deliveries as may are on their way")
+        if not self._receivers.has_place(receiver.tenant):
+            raise RetryLater(BUSY_S * spread, "there is no free place for this delivery yet")
         if not self._receivers.has_room(receiver):
             wait_s = self.rules.timeout_s * spread
-            raise RetryLater(wait_s, f"{receiver} is slow or down: others are being delivered to it")
+            raise RetryLater(wait_s, f"{receiver.origin} is slow or down: it gets few deliveries at a time")
 
     async def _post(self, ctx: Context, message: Message, url: str) -> Posted:
         trusted = message.url is None

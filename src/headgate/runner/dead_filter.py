@@ -5,6 +5,7 @@ from typing import TypedDict
 
 from headgate.core.errors import InvalidRequest
 from headgate.core.job import JobState, Reason
+from headgate.core.job_rules import ERROR_CLASSES
 from headgate.core.ports.jobs import JobFilter
 
 
@@ -34,7 +35,7 @@ def read_filters(given: DeadFilters, *, tenant: str) -> JobFilter:
         task=given.get("task"),
         reason=_reason(given.get("reason")),
         model=given.get("model"),
-        error_class=given.get("error_class"),
+        error_class=_error_class(given.get("error_class")),
         since=_moment("since", given.get("since")),
         until=_moment("until", given.get("until")),
     )
@@ -54,8 +55,15 @@ def _reason(reason: Reason | str | None) -> str | None:
         return None if reason is None else str(Reason(reason))
     except ValueError:
         raise InvalidRequest(
-            f"reason must be one of {', '.join(Reason)}, not {reason!r}", param="reason"
+            f"reason must be one of {', '.join(Reason)}, not {reason!r:.60}", param="reason"
         ) from None
+
+
+def _error_class(kind: str | None) -> str | None:
+    if kind is not None and kind not in ERROR_CLASSES:
+        known = ", ".join(ERROR_CLASSES)
+        raise InvalidRequest(f"class must be one of {known}, not {kind!r:.60}", param="class")
+    return kind
 
 
 def _moment(name: str, moment: object) -> float | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from headgate.core import events
 from headgate.core.errors import StoreUnavailable
-from headgate.core.idempotency import IdempotencyRules
+from headgate.core.idempotency import IdempotencyRules, KeyClaim, key_claim
 from headgate.core.job import FollowUps, nothing_follows
 from headgate.core.job_rules import JobRules
 from headgate.core.ports.calls import Calls
@@ -114,6 +114,16 @@ class Durable:
             )
             self._worker.start()
             self._upkeep.start()
+
+    def key_claim(self, key: str, body: bytes, *, endpoint: str, now: float) -> KeyClaim:
+        """An idempotency key for this request, to be taken together with what it asks for."""
+        return key_claim(
+            key,
+            body,
+            secret=self.store.secret,
+            endpoint=endpoint,
+            expires_at=now + self.idempotency.retention_s,
+        )
 
     @property
     def running(self) -> int:

@@ -26,6 +26,7 @@ def with_follow_ups(claim: Claim, settlement: Settlement, follow_ups: FollowUps)
         result=settlement.result,
         webhook=claim.webhook,
         metadata=claim.metadata,
+        batch_id=claim.batch_id,
         finished_at=settlement.finished_at,
     )
     return (*settlement.follow_ups, *follow_ups(ended))

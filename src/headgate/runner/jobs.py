@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from headgate.core import events
+from headgate.core.batch_order import BATCH_TASK, batch_id_of
 from headgate.core.errors import InvalidRequest, JobFailed, StateConflict, UnknownJob
 from headgate.core.job import Accepted, Job, JobState
 from headgate.core.messages import check_text
@@ -199,10 +200,15 @@ class Jobs:
     async def cancel(self, job_id: str, *, tenant: str = "local") -> JobState:
         """Stop a job: a pending one at once, a running one as soon as its task lets go.
 
-        Returns its state now; `StateConflict` when it has ended otherwise.
+        Returns its state now; `StateConflict` when it has ended otherwise, or is a batch: its lines are stopped with it.
         """
-        check_text("id", job_id)
-        await self._durable.start()
+        job = await self.get(job_id, tenant=tenant)
+        if job.task == BATCH_TASK:
+            batch_id = batch_id_of(job_id)
+            raise StateConflict(
+                f"job {job_id} is a batch: cancel it as one: POST /v1/batches/{batch_id}/cancel,"
+                f" or headgate batches cancel {batch_id}"
+            )
         answer = await self._durable.store.cancel(job_id, now=self._now(), tenant=tenant)
         if answer is None:
             raise UnknownJob(job_id)

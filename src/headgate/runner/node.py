@@ -9,7 +9,7 @@ import fcntl
 import logging
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -46,7 +46,6 @@ class Node:
 
     async def start(self) -> None:
         """Bury the dead of this machine, join, and keep renewing."""
-        self._folder.mkdir(parents=True, exist_ok=True)
         await self._bury_neighbours()
         self._tell_of_neighbours()
         await self._join()
@@ -70,9 +69,10 @@ class Node:
     async def _join(self) -> None:
         self._unlock()
         self.id = f"node_{self._new_id()}"
-        # Somebody may have cleared the folder meanwhile.
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._lock = _locked(self._path(self.id))
+        with _writing(self._folder):
+            # The first time, or somebody has cleared it away meanwhile.
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._lock = _locked(self._path(self.id))
         await self._store.join(self.id, now=self.now(), lease_s=self._lease_s)
         self._renewed_at = self._clock.now()
 
@@ -85,8 +85,9 @@ class Node:
             buried = await self._store.bury_nodes(nodes, now=self.now())
         if buried:
             logger.info("%d dead node(s) found on this machine; their jobs are taken over", buried)
-        for lock in free:
-            lock.unlink(missing_ok=True)
+        with _writing(self._folder):
+            for lock in free:
+                lock.unlink(missing_ok=True)
 
     def _tell_of_neighbours(self) -> None:
         others = [pid for pid in pids_at_work(self._folder) if pid != os.getpid()]
@@ -137,6 +138,18 @@ class Node:
             os.close(self._lock)
             self._lock = None
             self._path(self.id).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """A disk that is full or read-only is as bad as a database that is."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreUnavailable(
+            f"{folder} cannot be written ({error.strerror or error}): whoever serves or works keeps a lock there;"
+            " make it writable, or set another data_dir"
+        ) from error
 
 
 def _locked(path: Path) -> int:

@@ -10,7 +10,7 @@ import msgspec
 
 from headgate.core.errors import InvalidRequest, NotAllowed, UnknownModel
 from headgate.core.idempotency import KeyClaim
-from headgate.core.job import NewJob
+from headgate.core.job import Edit, Job, NewJob
 from headgate.core.job_rules import JobRules
 from headgate.core.messages import check_text, read_lane
 from headgate.core.record import RecordWrite
@@ -53,7 +53,7 @@ def read_submission(index: int, given: Submission | Mapping[str, Any]) -> Submis
     try:
         return msgspec.convert(dict(given), Submission)
     except (msgspec.ValidationError, TypeError, ValueError) as error:
-        raise InvalidRequest(f"jobs[{index}]: {error}", param=f"jobs[{index}]") from error
+        raise InvalidRequest(f"jobs[{index}]: {error!s:.500}", param=f"jobs[{index}]") from error
 
 
 @contextlib.contextmanager
@@ -139,6 +139,22 @@ class Intake:
             named = _in_input(asked.input)
         return named if isinstance(named, str) else ""
 
+    def model_anew(self, job: Job, given: object) -> str | None:
+        """The model that another input moves a job to, whether there is one of that name or not; None: it stays."""
+        task = self._tasks.find(job.task)
+        named = _in_input(given)
+        if task.model is not None or not task.model_from_input or named == _in_input(job.input):
+            return None
+        return named if isinstance(named, str) and named else None
+
+    def edit(self, job: Job, given: object) -> Edit:
+        """Another input for a job, checked as that of a submission."""
+        task = self._tasks.find(job.task)
+        payload = encode(given, what="the input")
+        task.read(payload)
+        moves = self.model_anew(job, given) is not None
+        return Edit(payload, self._model_in(given, task) if moves else None)
+
     def _model(self, asked: Submission, task: Task[Any, Any]) -> str:
         named = asked.model or task.model
         if named is None and task.model_from_input:
@@ -193,7 +209,10 @@ def _run_at(asked: datetime | float | None, now: float) -> float:
     if isinstance(asked, datetime):
         if asked.tzinfo is None:
             raise InvalidRequest("run_at needs a time zone: 2026-01-31T12:00:00Z", param="run_at")
-        asked = asked.astimezone(UTC).timestamp()
+        try:
+            asked = asked.astimezone(UTC).timestamp()
+        except OverflowError:  # At the ends of the calendar another zone's year does not exist.
+            raise InvalidRequest("run_at is too near to an end of the calendar", param="run_at") from None
     if type(asked) not in {int, float} or not math.isfinite(asked):
         raise InvalidRequest(f"run_at must be a date with its time zone, not {asked!r}", param="run_at")
     if asked > now + LONGEST_WAIT_S:
@@ -233,7 +252,7 @@ def _webhook(value: object) -> str | None:
     if value is None:
         return None
     told = value if isinstance(value, str) and value.isprintable() else ""
-    if not told.startswith(("http://", "https://")) or len(told) > LONGEST_WEBHOOK_CHARS:
+    if not told[:8].lower().startswith(("http://", "https://")) or len(told) > LONGEST_WEBHOOK_CHARS:
         wanted = f"an http:// or https:// address of at most {LONGEST_WEBHOOK_CHARS:,} characters"
         raise InvalidRequest(f"webhook must be {wanted}, not {value!r:.60}", param="webhook")
     return told

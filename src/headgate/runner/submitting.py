@@ -7,7 +7,7 @@ import msgspec
 
 from headgate.core import events
 from headgate.core.errors import BacklogFull, InvalidRequest, KeyMismatch
-from headgate.core.idempotency import KeyClaim, KeyOutcome, Run, Unknown, key_claim
+from headgate.core.idempotency import KeyClaim, KeyOutcome, Run, Unknown
 from headgate.core.job import Accepted, NewJob
 from headgate.core.ports.clock import Clock
 from headgate.core.record import RecordWrite
@@ -40,7 +40,8 @@ class Submitting:
         now = self._now()
         key = None
         if idempotency_key is not None:
-            key = self._key(idempotency_key, fingerprinted(asked, what="the submission"), endpoint, now)
+            body = fingerprinted(asked, what="the submission")
+            key = self._durable.key_claim(idempotency_key, body, endpoint=endpoint, now=now)
         job = self._durable.intake.job(asked, tenant=tenant, now=now, key=key, records=records)
         return (await self._accept([job], endpoint))[0]
 
@@ -76,18 +77,10 @@ class Submitting:
                 )
             jobs.append(job)
         if idempotency_key is not None:
-            key = self._key(idempotency_key, fingerprinted(asked, what="the submissions"), endpoint, now)
+            body = fingerprinted(asked, what="the submissions")
+            key = self._durable.key_claim(idempotency_key, body, endpoint=endpoint, now=now)
             jobs = [_under(key, index, job) for index, job in enumerate(jobs)]
         return await self._accept(jobs, endpoint)
-
-    def _key(self, key: str, body: bytes, endpoint: str, now: float) -> KeyClaim:
-        return key_claim(
-            key,
-            body,
-            secret=self._durable.store.secret,
-            endpoint=endpoint,
-            expires_at=now + self._durable.idempotency.retention_s,
-        )
 
     async def _accept(self, jobs: Sequence[NewJob], endpoint: str) -> Sequence[Accepted]:
         durable = self._durable

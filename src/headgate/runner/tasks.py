@@ -70,7 +70,7 @@ class Task(Generic[I, R]):
             value = self._decoder.decode(payload)
         except msgspec.ValidationError as error:
             raise InvalidRequest(
-                f"the input does not fit task {self.name!r}: {error}", param="input"
+                f"the input does not fit task {self.name!r}: {error!s:.500}", param="input"
             ) from error
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InvalidRequest(f"the input is not JSON: {error}", param="input") from error

@@ -4,11 +4,12 @@ import asyncio
 import contextlib
 import functools
 import hmac
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final, Protocol
 
-from headgate.core.access import AccessState, Action, KeptKey, is_loopback, may
-from headgate.core.errors import ModelNotAllowed, NotAllowed, Unauthorized
+from headgate.core.access import AccessKey, AccessState, Action, KeptKey, is_loopback, may
+from headgate.core.errors import HeadgateError, ModelNotAllowed, NotAllowed, Unauthorized
 from headgate.core.key_text import digest_of, is_key_text
 from headgate.core.messages import Lane
 from headgate.core.metering import Allowance, Meter
@@ -106,9 +107,20 @@ class OpenAccess:
 class KeyCaller:
     """The holder of one key. All its requests share this: it is what counts them."""
 
-    __slots__ = ("_meter", "_now", "digest", "key", "lane", "limited", "models", "name", "tenant")
+    __slots__ = (
+        "_meter",
+        "_now",
+        "_refusals",
+        "digest",
+        "key",
+        "lane",
+        "limited",
+        "models",
+        "name",
+        "tenant",
+    )
 
-    def __init__(self, kept: KeptKey, meter: Meter, now: Callable[[], float]) -> None:
+    def __init__(self, kept: KeptKey, meter: Meter, now: Callable[[], float], refusals: Counter[str]) -> None:
         self.key = kept.key
         self.digest = kept.digest
         self.name = kept.key.name
@@ -118,6 +130,7 @@ class KeyCaller:
         self.limited = meter.limited
         self._meter = meter
         self._now = now
+        self._refusals = refusals
 
     def may(self, action: Action) -> bool:
         return may(self.key.role, action)
@@ -134,6 +147,7 @@ class KeyCaller:
     def check_model(self, model: str) -> None:
         if self.key.may_use(model):
             return
+        self._refusals[ModelNotAllowed.code] += 1
         patterns = self.key.models
         more = ", …" if len(patterns) > _MOST_PATTERNS_TOLD else ""
         known = ", ".join(patterns[:_MOST_PATTERNS_TOLD]) + more
@@ -166,6 +180,8 @@ class KeyedAccess:
         self._duty: asyncio.Task[None] | None = None
         self.has_keys = False
         """Once True it stays: a gateway whose last key was revoked is closed, not open."""
+        self.refusals: Counter[str] = Counter()
+        """Who was not let in, by the error's code."""
 
     async def start(self) -> None:
         """Read the keys of an open store, and again and again from now on. Raises when they cannot be read now."""
@@ -179,16 +195,24 @@ class KeyedAccess:
                 await self._duty
 
     def admit(self, headers: Headers, action: Action) -> Caller:
-        if not self.has_keys:
-            _refuse_web_pages(headers)
-            return _ANYBODY
-        presented = read_credential(headers)
-        # A dict compares by a hash that is secret to this process: how long it takes says nothing about any key.
-        caller = self._by_credential.get(presented) or self._find(presented)
-        if caller.key.expires_at is not None and caller.key.state(self._clock.utc()) is AccessState.EXPIRED:
-            raise _invalid()
-        caller.enter(action)
+        try:
+            if not self.has_keys:
+                _refuse_web_pages(headers)
+                return _ANYBODY
+            presented = read_credential(headers)
+            # A dict compares by a hash that is secret to this process: how long it takes says nothing about any key.
+            caller = self._by_credential.get(presented) or self._find(presented)
+            if caller.key.expires_at is not None:
+                self._check_expiry(caller.key)
+            caller.enter(action)
+        except HeadgateError as error:
+            self.refusals[error.code] += 1
+            raise
         return caller
+
+    def _check_expiry(self, key: AccessKey) -> None:
+        if key.state(self._clock.utc()) is AccessState.EXPIRED:
+            raise _invalid()
 
     async def refresh(self) -> None:
         """Look for changes now. Who adds or revokes a key in this process calls this afterwards."""
@@ -210,7 +234,7 @@ class KeyedAccess:
     def _caller(self, kept: KeptKey) -> KeyCaller:
         key = kept.key
         meter = Meter(requests=key.requests_per_minute, tokens=key.tokens_per_minute, parallel=key.parallel)
-        return KeyCaller(kept, meter, self._clock.now)
+        return KeyCaller(kept, meter, self._clock.now, self.refusals)
 
     def _find(self, presented: bytes) -> KeyCaller:
         if not is_key_text(presented):

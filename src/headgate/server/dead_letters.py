@@ -12,8 +12,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate.core.access import Action
-from headgate.core.errors import ModelNotAllowed, StateConflict
-from headgate.core.job import Job, JobState, as_dead_letter
+from headgate.core.errors import ModelNotAllowed
+from headgate.core.job import Job, JobState
 from headgate.gateway import Gateway
 from headgate.runner.dead_filter import DeadFilters, check_some
 from headgate.runner.dead_letters import REPLAYS_PER_S
@@ -86,16 +86,16 @@ class DeadLetterRoutes:
     async def _show(self, request: Request) -> Response:
         caller = admit(self._access, request, Action.LOOK)
         read_query(request, Nothing)
-        job = await self._find(request, caller)
-        if job.state is not JobState.DEAD_LETTER:
-            raise StateConflict(f"job {job.id} is {job.state}, not a dead letter")
-        return json_reply(as_dead_letter(job))
+        job_id = request.path_params["job_id"]
+        return json_reply(await self._gateway.dead_letters.get(job_id, tenant=caller.tenant))
 
     async def _let_go(self, request: Request) -> Response:
         """Once more is no mistake: the answer to the first may have been lost."""
         caller = admit_work(self._access, request, self._closing)
         read_query(request, Nothing)
         job = await self._find(request, caller)
+        if job.model is not None:
+            caller.check_model(job.model)
         if (job.state, job.reason) != (JobState.CANCELLED, "discarded"):
             await self._gateway.dead_letters.discard(job.id, by=caller.name, tenant=caller.tenant)
         return json_reply(await self._find(request, caller))

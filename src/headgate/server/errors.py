@@ -1,5 +1,6 @@
 """The one place that turns errors into HTTP: status, code, headers and OpenAI's error body."""
 
+import logging
 import math
 import random
 import traceback
@@ -16,11 +17,13 @@ from headgate.core.errors import (
     KeyInProgress,
     RateLimited,
     RequestRejected,
+    StoreUnavailable,
 )
 from headgate.core.failures import FailureKind
 from headgate.core.metering import Allowance
 from headgate.server.allowance import allowance_headers
 
+logger = logging.getLogger("headgate")
 Header = tuple[bytes, bytes]
 STATUS_BY_CODE: Final[Mapping[str, int]] = {
     "invalid_request": 400,
@@ -50,6 +53,7 @@ INVITES: Final = frozenset({429, 503})
 """Come back later. Everything else has been tried as often as it helps: a client's own retries would only storm."""
 LONGEST_RETRY_AFTER_S: Final = 60
 _BROKEN: Final = "something unexpected broke while the upstream was called; the gateway's log says what"
+_STORE_AWAY: Final = "the database does not answer; try again in a moment"
 _JSON: Final = (b"content-type", b"application/json")
 _FINAL: Final = (b"x-should-retry", b"false")
 
@@ -85,7 +89,7 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 def read_error(error: Exception, *, mismatch_status: int = 409) -> Failed:
-    """What a client is told. Nothing unforeseen leaks: its text stays in our log."""
+    """What a client is told. What is unforeseen, and where the database is, stays in our log."""
     if not isinstance(error, HeadgateError):
         return Failed(500, "internal", "something broke inside the gateway; its log says what")
     status = _status(error, mismatch_status)
@@ -94,9 +98,8 @@ def read_error(error: Exception, *, mismatch_status: int = 409) -> Failed:
     if status in INVITES and retry_after_s is None:
         retry_after_s = 1.0
     param = error.param if isinstance(error, InvalidRequest) else None
-    message = _BROKEN if is_crash(error) else str(error)
     allowances = error.allowances if isinstance(error, RateLimited) else ()
-    return Failed(status, error.code, message, param, retry_after_s, allowances)
+    return Failed(status, error.code, _message(error), param, retry_after_s, allowances)
 
 
 def going_away() -> Draining:
@@ -113,6 +116,14 @@ def is_crash(error: Exception) -> bool:
     return not isinstance(error, HeadgateError)
 
 
+def log_error(what: str, error: Exception) -> None:
+    """What the client is not told. That the database went away is an ERROR of its own, once."""
+    if is_crash(error):
+        logger.error("%s broke\n%s", what, crash_story(error))
+    elif isinstance(error, StoreUnavailable):
+        logger.info("%s was refused: %s", what, error)
+
+
 def crash_story(error: BaseException) -> str:
     """What broke and where, for the log: kinds and lines of code, and none of the words."""
     return "".join(_crash_lines(error))
@@ -123,6 +134,12 @@ def _crash_lines(error: BaseException) -> Iterator[str]:
         yield from _crash_lines(error.__cause__)
     yield f"{type(error).__name__}:\n"
     yield from traceback.format_tb(error.__traceback__)
+
+
+def _message(error: HeadgateError) -> str:
+    if isinstance(error, StoreUnavailable):
+        return _STORE_AWAY
+    return _BROKEN if is_crash(error) else str(error)
 
 
 def _status(error: HeadgateError, mismatch_status: int) -> int:

@@ -140,15 +140,16 @@ class JobRoutes:
 
     async def _replay(self, request: Request) -> Response:
         caller = admit_work(self._access, request, self._closing)
+        key = read_idempotency_key(request)
         edited = await read_body(request, _replay, empty=b"{}")
-        job_id = request.path_params["job_id"]
-        job = await self._gateway.jobs.get(job_id, tenant=caller.tenant)
-        if job.model is not None:
-            caller.check_model(job.model)
+        job = await self._gateway.jobs.get(request.path_params["job_id"], tenant=caller.tenant)
+        for model in (job.model, self._gateway.durable.intake.model_anew(job, edited.input)):
+            if model is not None:
+                caller.check_model(model)
         handle = await self._gateway.dead_letters.replay(
-            job_id, input=edited.input, by=caller.name, tenant=caller.tenant
+            job.id, input=edited.input, by=caller.name, idempotency_key=key, tenant=caller.tenant
         )
-        return accepted(await handle.job())
+        return accepted(await handle.job(), replayed=_is_replay(key, handle))
 
     async def _ended(self, job_id: str, wait_s: float, tenant: str) -> Job | None:
         """The job at its end; None when the process goes away first, TimeoutError when time is up."""

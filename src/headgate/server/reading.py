@@ -6,12 +6,17 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 from starlette.requests import Request
 
-from headgate.core.errors import InvalidRequest
+from headgate.core.errors import InvalidRequest, PayloadTooLarge
+from headgate.core.json_trouble import why_no_json
 from headgate.server.inference.head import read_key
 
 T = TypeVar("T")
 Q = TypeVar("Q", bound=msgspec.Struct)
+MOST_OPENINGS: Final = 500_000
+"""How many objects and lists a body may open, those in its texts included."""
 Word = Annotated[str, msgspec.Meta(min_length=1)]
+LONGEST_SHOWN_CHARS: Final = 100
+"""Of a name that a stranger made up."""
 _PLACE: Final = re.compile(r" - at `(?:key in `)?\$\.?([^`]*)`")
 _FIELD: Final = re.compile(r"^Object (?:contains unknown|missing required) field `([^`]*)`")
 
@@ -27,7 +32,7 @@ def read_query(request: Request, kind: type[Q]) -> Q:
     if len(given) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise InvalidRequest(f"{twice[:100]} comes twice", param=twice[:100])
+        raise InvalidRequest(f"{twice[:LONGEST_SHOWN_CHARS]} comes twice", param=twice[:LONGEST_SHOWN_CHARS])
     numbers = {field.encode_name for field in msgspec.structs.fields(kind) if field.type in {int, float}}
     told = {name: _number(value) if name in numbers else value for name, value in given.items()}
     try:
@@ -45,14 +50,23 @@ async def read_body(
     """
     read_query(request, Nothing)  # All of it is said in the body.
     body = await request.body()
+    _refuse_endless(body)
     try:
         return decoder.decode(body or empty)
     except msgspec.ValidationError as error:
         raise _misfit(error, root) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"the body is not valid JSON: {error}") from None
+        raise InvalidRequest(f"the body is not valid JSON: {why_no_json(body, error)}") from None
     except RecursionError:
         raise InvalidRequest("the body is nested too deeply") from None
+
+
+def _refuse_endless(body: bytes) -> None:
+    """Millions of small values take seconds to read, and everybody waits meanwhile: they are counted before."""
+    if len(body) > MOST_OPENINGS and body.count(b"{") + body.count(b"[") > MOST_OPENINGS:
+        raise PayloadTooLarge(
+            f"the body has more than {MOST_OPENINGS:,} objects and lists; send it in parts", param="body"
+        )
 
 
 def read_idempotency_key(request: Request) -> str | None:
@@ -75,6 +89,8 @@ def _misfit(error: msgspec.ValidationError, root: str = "") -> InvalidRequest:
     place, field = _PLACE.search(told), _FIELD.match(told)
     where = place[1] if place else ""
     parts = [f"{root}{where}" if where.startswith("[") else where, field[1] if field else ""]
-    param = ".".join(filter(None, parts))[:100] or None
+    param = ".".join(filter(None, parts))[:LONGEST_SHOWN_CHARS] or None
     what = _PLACE.sub("", told)
+    if field and len(field[1]) > LONGEST_SHOWN_CHARS:
+        what = what.replace(field[1], f"{field[1][:LONGEST_SHOWN_CHARS]}…")
     return InvalidRequest(what if param is None else f"{param}: {what}", param=param)

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -15,10 +14,9 @@ from starlette.routing import Route
 from headgate.core.access import Action
 from headgate.core.job import Job
 from headgate.server.access import Access, Caller
-from headgate.server.errors import Failed, crash_story, going_away, is_crash, read_error
+from headgate.server.errors import Failed, going_away, log_error, read_error
 from headgate.server.http import Exchange
 
-logger = logging.getLogger("headgate")
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 _CODES: Final = {404: "not_found", 405: "method_not_allowed"}
 
@@ -103,10 +101,8 @@ async def tell_nobody(request: Request, error: Exception) -> Response:  # noqa: 
 
 
 async def tell_error(request: Request, error: Exception, *, mismatch_status: int = 409) -> Response:
-    failed = read_error(error, mismatch_status=mismatch_status)
-    if is_crash(error):
-        logger.error("%s broke\n%s", request.scope["path"], crash_story(error))
-    return _failed(failed)
+    log_error(request.scope["path"], error)
+    return _failed(read_error(error, mismatch_status=mismatch_status))
 
 
 def _failed(failed: Failed) -> Response:

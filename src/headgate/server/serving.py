@@ -101,7 +101,8 @@ class Serving:
             [Submission(task=task, input=given, lane=request.lane)],
             tenant=request.tenant,
             idempotency_key=head.key,
-            endpoint=f"POST /v1/{request.endpoint}",
+            # The place of a direct call's key: one that comes back the other way is another request's.
+            endpoint=request.endpoint,
             inside=False,
         )
         return Submitted(handle.id, msgspec.json.encode(await handle.job()), handle.created)

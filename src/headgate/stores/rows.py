@@ -113,6 +113,7 @@ def read_claim(row: Sequence[Any]) -> Claim:
         started_at=row[19],
         webhook=row[20],
         metadata=row[21],
+        batch_id=row[22],
     )
 
 
@@ -133,6 +134,7 @@ def read_expired(row: Sequence[Any], now: float) -> Ended:
         result=None,
         webhook=row[9],
         metadata=row[10],
+        batch_id=row[11],
         finished_at=now,
     )
 

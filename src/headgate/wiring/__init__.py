@@ -158,11 +158,8 @@ class _Builder:
     def durable(
         self, calls: JobCalls, store: Store | None, tasks: Iterable[Task[Any, Any]]
     ) -> tuple[Durable, Webhooks]:
-        settings, store, table = (
-            self.settings,
-            store or build_store(self.settings, clock=self.clock, new_id=self.new_id),
-            self._tasks(tasks),
-        )
+        settings, table = self.settings, self._tasks(tasks)
+        store = store or build_store(settings, clock=self.clock, new_id=self.new_id)
         webhooks = Webhooks(
             settings.webhooks,
             store,

@@ -47,7 +47,7 @@ async def serve(settings: Settings, *, work: bool = True) -> AsyncIterator[Serve
         await gateway.models.watch()
         access = KeyedAccess(gateway.durable.store, clock)
         await access.start()
-        metrics = _metrics(gateway)
+        metrics = _metrics(gateway, access)
         try:
             address = settings.address
             if note := check_listening(address.host, has_keys=access.has_keys):
@@ -86,11 +86,12 @@ def _limits(settings: Settings) -> HttpLimits:
     )
 
 
-def _metrics(gateway: Gateway) -> Metrics:
+def _metrics(gateway: Gateway, access: KeyedAccess) -> Metrics:
     metrics = Metrics(
         models=gateway.routes.names,
         status=gateway.status,
         paused=lambda: gateway.routes.pauses,
+        front_refusals=lambda: access.refusals,
         count_jobs=lambda: gateway.jobs.count(tenant=None),
     )
     gateway.listen(metrics)

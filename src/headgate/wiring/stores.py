@@ -33,14 +33,6 @@ def schema_number(settings: Settings) -> int:
     return len(sql.migrations(f"headgate.stores.{kind}.migrations"))
 
 
-def clock_ahead_s(store: Store) -> float | None:
-    """How far the clock of an open store's database is ahead of ours; None where there is only one clock."""
-    if isinstance(store, SqliteStore):
-        return None
-    times = getattr(store, "_times", None)
-    return None if times is None else float(times.skew_s)
-
-
 def _postgres(url: str, clock: Clock, new_id: Callable[[], str]) -> Store:
     try:
         from headgate.stores.postgres import PostgresStore  # noqa: PLC0415 - an extra: not everybody has it

@@ -5,7 +5,8 @@ from typing import Protocol
 
 import msgspec
 
-from headgate.core.job import Accepted, Job, JobState, NewJob
+from headgate.core.idempotency import KeyClaim
+from headgate.core.job import Accepted, Edit, Job, JobState, NewJob
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +46,10 @@ class Jobs(Protocol):
         """Newest first, by id; `after` is the last id of the page before. Without input, result and history."""
         ...
 
+    async def count_matching(self, which: JobFilter) -> int:
+        """How many `select` would find, page after page."""
+        ...
+
     async def states(self, job_ids: Sequence[str]) -> dict[str, JobState]:
         """The states of those that exist; one cheap look for everybody who waits."""
         ...
@@ -71,11 +76,13 @@ class Jobs(Protocol):
         now: float,
         expires_after_s: float,
         tenant: str | None = None,
-        new_input: bytes | None = None,
-    ) -> list[str]:
-        """Dead letters back to pending as a new generation; returns the ids that were dead letters.
+        edit: Edit | None = None,
+        key: KeyClaim | None = None,
+    ) -> list[Accepted]:
+        """Dead letters back to pending as a new generation; returns those that were dead letters.
 
-        With `new_input` the old input stays in the history and the stored steps are dropped.
+        With an `edit` the old input stays in the history and the stored steps are dropped. A `key` is taken with the
+        replay or not at all; where it was used before, nothing is done. It needs a tenant. Raises `KeyMismatch`.
         """
         ...
 

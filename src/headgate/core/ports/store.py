@@ -31,6 +31,11 @@ class Store(Jobs, Batches, Claims, Upkeep, Keys, AccessKeys, Records, Protocol):
     @property
     def health(self) -> StoreHealth: ...
 
+    @property
+    def clock_ahead_s(self) -> float | None:
+        """How far the database's clock was ahead of ours when it was last looked at; None where there is only one."""
+        ...
+
     async def open(self) -> None:
         """Connect and bring the schema up to date; refuse a newer one."""
         ...

@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from headgate.core.errors import InvalidRequest
+from headgate.core.json_trouble import why_no_json
 from headgate.core.messages import Lane, check_text
 from headgate.core.wire import Endpoint, WireRequest
 from headgate.server.inference.head import Head
@@ -72,7 +73,7 @@ def _decode(body: bytes) -> dict[str, msgspec.Raw]:
     except msgspec.ValidationError:
         raise InvalidRequest("the body must be a JSON object") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"the body is not valid JSON: {error}") from None
+        raise InvalidRequest(f"the body is not valid JSON: {why_no_json(body, error)}") from None
     except RecursionError:
         raise InvalidRequest("the body is nested too deeply") from None
 

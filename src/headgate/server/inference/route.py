@@ -1,7 +1,6 @@
 """The inference routes: read a request, ask the gateway, answer. No framework, nothing decoded that need not be."""
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
@@ -11,7 +10,7 @@ from headgate.core.wire import Endpoint, WireReply, WireRequest
 from headgate.dispatch.relaying import LARGE_BYTES, Relaying, Stream
 from headgate.server.access import Access, Caller
 from headgate.server.allowance import allowance_headers
-from headgate.server.errors import Header, crash_story, going_away, is_crash, read_error
+from headgate.server.errors import Header, going_away, log_error, read_error
 from headgate.server.http import Exchange
 from headgate.server.http.answer import header_lines, header_value
 from headgate.server.http.exchange import ClientGone
@@ -19,7 +18,6 @@ from headgate.server.inference.body import peek_model, read_body
 from headgate.server.inference.head import Head, read_head
 from headgate.server.inference.stream import Delivery
 
-logger = logging.getLogger("headgate")
 ROUTES: Final = {f"/v1/{endpoint}": endpoint for endpoint in Endpoint}
 LONG_BYTES: Final = 16 * 1024
 _REPLAYED: Final = (b"idempotent-replayed", b"true")
@@ -198,8 +196,7 @@ class Inference:
         caller: Caller | None,
     ) -> None:
         failed = read_error(error, mismatch_status=self._mismatch_status)
-        if is_crash(error):
-            logger.error("request %s broke\n%s", request_id, crash_story(error))
+        log_error(f"request {request_id}", error)
         headers = [*failed.headers(), _named(request_id), *_failed_story(error, self._now() - started_at)]
         if caller is not None and caller.limited:
             headers += allowance_headers(caller.allowances())

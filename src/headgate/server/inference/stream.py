@@ -1,7 +1,6 @@
 """Streams on their way to a client: nothing before the slot is held, comments while it is slow, an honest end."""
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -9,10 +8,9 @@ import msgspec
 
 from headgate.core.errors import Draining
 from headgate.dispatch.relaying import Stream
-from headgate.server.errors import Header, crash_story, is_crash, read_error
+from headgate.server.errors import Header, log_error, read_error
 from headgate.server.http import Exchange
 
-logger = logging.getLogger("headgate")
 HEARTBEAT_S: Final = 15.0
 _CUT_OFF: Final = Draining("this process went away before the answer was whole; ask again", retry_after_s=1.0)
 _HEARTBEAT: Final = b": still waiting\n\n"
@@ -52,8 +50,7 @@ class Delivery:
             await self._stop_beating()
             if not self._started:
                 raise
-            if is_crash(error):
-                logger.error("request %s broke\n%s", stream.request_id, crash_story(error))  # noqa: TRY400
+            log_error(f"request {stream.request_id}", error)
             await self._end_badly(error)
         finally:
             await self._stop_beating()

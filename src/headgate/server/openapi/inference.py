@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from headgate.server.openapi.shapes import (
     FLAG,
+    IN_HEADER,
     KEY,
     NAMED,
     SOME_TEXT,
@@ -56,7 +57,6 @@ SCHEMAS: Final = {
     "Model": an_object(("id", "object"), id=TEXT, object={"const": "model"}, created=WHOLE, owned_by=TEXT),
 }
 _LANES: Final = {"type": "string", "enum": ["interactive", "batch"]}
-_AGENT: Final = {"type": "string", "minLength": 1, "maxLength": 255}
 _HEADERS: Final = [
     parameter("X-Headgate-Lane", _LANES, "Which line to wait in.", where="header"),
     parameter(
@@ -65,7 +65,7 @@ _HEADERS: Final = [
         "The deadline over everything, in seconds.",
         where="header",
     ),
-    parameter("X-Headgate-Agent", _AGENT, "Who asks, for the logs.", where="header"),
+    parameter("X-Headgate-Agent", IN_HEADER, "Who asks, for the logs.", where="header"),
     KEY,
 ]
 _NAME: Final = parameter("name", SOME_TEXT, where="path")

@@ -159,7 +159,7 @@ def paths() -> Json:
         "/v1/jobs/{job_id}": look("One job", "Job", JOB_ID, _WAIT),
         "/v1/jobs/{job_id}/cancel": change("Stop a job", job, JOB_ID, body="Nothing", needs_body=False),
         "/v1/jobs/{job_id}/replay": change(
-            "Send a dead letter back to work", taken, JOB_ID, body="Replay", needs_body=False
+            "Send a dead letter back to work", taken, JOB_ID, KEY, body="Replay", needs_body=False
         ),
         "/v1/dead-letters": look(
             "Jobs that need a person, newest first",

@@ -13,6 +13,13 @@ NUMBER: Final = {"type": "number"}
 FLAG: Final = {"type": "boolean"}
 MOMENT: Final = {"type": "string", "format": "date-time"}
 NAMED: Final = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[ -~]+$"}
+IN_HEADER: Final = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": 255,
+    "pattern": r"^[!-~\u00a1-\u00ac\u00ae-\u00ff]([ -~\u00a1-\u00ac\u00ae-\u00ff]*[!-~\u00a1-\u00ac\u00ae-\u00ff])?$",
+}
+"""Printable, as far as a header can say it; blanks around it do not count."""
 _ERRORS: Final = tuple(
     sorted({str(status) for status in STATUS_BY_CODE.values()} - {"500"} | {"408", "417", "431"})
 )
@@ -110,7 +117,7 @@ ERROR: Final = an_object(
 )
 KEY: Final = parameter(
     "Idempotency-Key",
-    {"type": "string", "minLength": 1, "maxLength": 255},
+    IN_HEADER,
     "Same key, same answer, done once.",
     where="header",
 )

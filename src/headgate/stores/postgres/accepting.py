@@ -54,7 +54,7 @@ async def accept_calls(connection: Connection, calls: Sequence[Call], skew_s: fl
     sorting = _Sorting(known, skew_s)
     places, mistake = sorting.sort_out(calls)
     await _insert(connection, sorting.own, skew_s)
-    written = {name: job.id for name, (job, _, _) in keyed.items() if name not in known}
+    written = {name: job_id for name, (job_id, _, _) in keyed.items() if name not in known}
     await _point_keys(connection, sorting.keys, written)
     await put_records(connection, list(_records(sorting.own, skew_s)))
     if mistake is not None:
@@ -145,17 +145,25 @@ def _job_of(row: KeyRow, claim: KeyClaim, now: float) -> str | None:
 # ---- Inside the transaction -----------------------------------------------------------------------------
 
 
-def _first_of_each_key(calls: Sequence[Call]) -> dict[KeyName, tuple[NewJob, KeyClaim, float]]:
-    firsts: dict[KeyName, tuple[NewJob, KeyClaim, float]] = {}
+async def take_key(
+    connection: Connection, name: KeyName, claim: KeyClaim, job_id: str, now: float, skew_s: float
+) -> str | None:
+    """Take a key for a job that is there already; the job it leads to when it was taken before."""
+    known = await _take_keys(connection, {name: (job_id, claim, now)}, skew_s)
+    return _job_of(known[name], claim, now + skew_s) if name in known else None
+
+
+def _first_of_each_key(calls: Sequence[Call]) -> dict[KeyName, tuple[str, KeyClaim, float]]:
+    firsts: dict[KeyName, tuple[str, KeyClaim, float]] = {}
     for call in calls:
         for job in call.jobs:
             if job.key is not None:
-                firsts.setdefault((job.tenant, job.key.endpoint, job.key.key), (job, job.key, call.now))
+                firsts.setdefault((job.tenant, job.key.endpoint, job.key.key), (job.id, job.key, call.now))
     return dict(sorted(firsts.items()))
 
 
 async def _take_keys(
-    connection: Connection, keyed: Mapping[KeyName, tuple[NewJob, KeyClaim, float]], skew_s: float
+    connection: Connection, keyed: Mapping[KeyName, tuple[str, KeyClaim, float]], skew_s: float
 ) -> dict[KeyName, KeyRow]:
     """Take those that are free; what is known of the others, which nobody can change until we are done."""
     if not keyed:
@@ -165,11 +173,11 @@ async def _take_keys(
             *name,
             claim.request_hash,
             int((now + skew_s) * 1e6),
-            job.id,
+            job_id,
             now + skew_s,
             claim.expires_at + skew_s,
         )
-        for name, (job, claim, now) in keyed.items()
+        for name, (job_id, claim, now) in keyed.items()
     )
     taken = {tuple(row) for row in await connection.fetch(SQL.take_keys, *wanted)}
     others = [name for name in keyed if name not in taken]

@@ -22,7 +22,7 @@ MOST_PROMOTED: Final = 1000
 UNSURE_S: Final = 60.0
 """How long a statement whose answer was lost may still be at work in the database."""
 _TENANT: Final = 2
-_DUE: Final = 22
+_DUE: Final = 23
 
 
 class ClaimVerbs(Verbs):

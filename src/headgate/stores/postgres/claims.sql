@@ -85,7 +85,7 @@ set state = 'running', attempts = attempts + 1, lease = lease + 1, owner = $4, s
 where ctid = any(array(select place from picked)) and state <> 'running'
 returning id, lease, tenant, task, model, lane, priority, input, attempts, max_attempts, generation, crashes,
           deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, started_at, webhook,
-          metadata, due
+          metadata, batch_id, due
 
 -- name: claim_suspects
 update headgate.jobs
@@ -97,7 +97,7 @@ where id = any(array(select id from headgate.jobs
   and state <> 'running'
 returning id, lease, tenant, task, model, lane, priority, input, attempts, max_attempts, generation, crashes,
           deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, started_at, webhook,
-          metadata, due
+          metadata, batch_id, due
 
 -- name: give_back
 -- What claims took whose answers never arrived: as if they had not been made. The lease stays raised.

@@ -17,7 +17,7 @@ import asyncpg  # type: ignore[import-untyped]
 from headgate.core.errors import StoreUnavailable
 from headgate.core.ports.clock import Clock
 from headgate.stores import failpoints
-from headgate.stores.postgres.troubles import is_broken, is_clash, is_outage, translated
+from headgate.stores.postgres.troubles import FOREIGN, is_broken, is_clash, is_outage, translated
 from headgate.stores.postgres.url import Address
 
 T = TypeVar("T")
@@ -29,7 +29,10 @@ Use: TypeAlias = Callable[[Connection], Awaitable[T]]
 MOST_CONNECTIONS: Final = 6
 CONNECT_S: Final = 5.0
 ACQUIRE_S: Final = 5.0
-COMMAND_S: Final = 30.0
+COMMAND_S: Final = 8.0
+"""Then the server is asked to give the statement up; one that still can does so, and nothing was written."""
+ANSWER_S: Final = 10.0
+"""A verb's time in all. A server that does not even say that it gave up is left alone, its connection dropped."""
 CLOSE_S: Final = 5.0
 STATEMENT_S: Final = 3
 """A plan that was made for an empty table is no good when a flood has come: it is thrown away after this long."""
@@ -124,9 +127,9 @@ class Database:
         async def send(connection: Connection) -> None:
             await connection.execute(statement, timeout=timeout)
 
-        await self._run(send)
+        await self._run(send, within_s=timeout + ANSWER_S)
 
-    async def transact(self, verb: str, body: Use[T]) -> T:
+    async def transact(self, verb: str, body: Use[T], *, within_s: float | None = None) -> T:
         """All of `body` or nothing. It may be run several times, so it keeps nothing from one try to the next."""
 
         async def together(connection: Connection) -> T:
@@ -139,7 +142,7 @@ class Database:
             failpoints.reach([verb], "after_commit")
             return result
 
-        return await self._run(together)
+        return await self._run(together, within_s=within_s)
 
     def _held(self, use: Use[T]) -> Use[T]:
         if not self._apart:
@@ -151,16 +154,19 @@ class Database:
 
         return together
 
-    async def _run(self, use: Use[T], *, again: bool = False) -> T:
+    async def _run(self, use: Use[T], *, again: bool = False, within_s: float | None = None) -> T:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + (ANSWER_S if within_s is None else within_s)
         for tries_left in reversed(range(MOST_TRIES)):
             try:
-                result = await self._once(use)
+                result = await self._once(use, until)
             except Exception as error:
-                if tries_left and is_clash(error):
+                may_repeat = tries_left and loop.time() < until
+                if may_repeat and is_clash(error):
                     continue
                 if is_broken(error):
                     await self._distrust()
-                    if again and tries_left:
+                    if again and may_repeat:
                         again = False
                         continue
                 if is_outage(error):
@@ -170,24 +176,35 @@ class Database:
             return result
         raise AssertionError("unreachable: the last try returns or raises")
 
-    async def _once(self, use: Use[T]) -> T:
+    async def _once(self, use: Use[T], until: float) -> T:
         self.check_open()
         pool = self._pool
+        loop = asyncio.get_running_loop()
         with self._clock.outside():
-            connection = await self._acquire(pool)
+            connection = await self._acquire(pool, until - loop.time())
+            # asyncpg waits without end for a silent server's word on what was given up. Only this ends it.
+            ending = loop.call_at(until, connection.terminate)
             try:
                 return await use(connection)
+            except FOREIGN as error:
+                if loop.time() >= until:
+                    raise TimeoutError(f"no answer in time: {error}") from error
+                raise
             finally:
-                await pool.release(connection)
+                try:
+                    await pool.release(connection)
+                finally:
+                    ending.cancel()
 
-    async def _acquire(self, pool: Any) -> Connection:
+    async def _acquire(self, pool: Any, left_s: float) -> Connection:
+        wait_s = min(ACQUIRE_S, left_s)
         try:
-            return await pool.acquire(timeout=ACQUIRE_S)
+            return await pool.acquire(timeout=wait_s)
         except TimeoutError:
             if pool.get_size() < MOST_CONNECTIONS:
                 raise
             # The database is well; it is we who ask too much of it. No reason to distrust its connections.
-            message = f"{self._name}: all {MOST_CONNECTIONS} connections have been busy for {ACQUIRE_S:g} s"
+            message = f"{self._name}: all {MOST_CONNECTIONS} connections have been busy for {wait_s:.1g} s"
             raise StoreUnavailable(message) from None
 
     async def _distrust(self) -> None:

@@ -1,7 +1,8 @@
 """Group commit: what comes while a flush is on its way goes together in the next one.
 
 A lone item goes at once. When a flush fails for one item's sake, its halves go apart until that item stands alone:
-nobody suffers for another's mistake. When the store itself fails, all hear of it.
+nobody suffers for another's mistake. When the store itself fails, all hear of it, and so do those who have waited for
+that flush for long: round after round of patience would add up.
 """
 
 import asyncio
@@ -16,12 +17,14 @@ Answer = TypeVar("Answer")
 
 MOST_TOGETHER: Final = 500
 FLUSHES: Final = 2
+PATIENCE_S: Final = 5.0
 
 
 class _Waiting(NamedTuple, Generic[Item, Answer]):
     item: Item
     weight: int
     future: "asyncio.Future[Answer]"
+    since: float
 
 
 class Group(Generic[Item, Answer]):
@@ -45,7 +48,7 @@ class Group(Generic[Item, Answer]):
         """Returns when the flush that carried the item is through. `weight` counts towards a flush's size."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
-        self._waiting.append(_Waiting(item, weight, future))
+        self._waiting.append(_Waiting(item, weight, future, loop.time()))
         if self._busy < self._at_once:
             self._busy += 1
             task = loop.create_task(self._work())
@@ -89,7 +92,7 @@ class Group(Generic[Item, Answer]):
                 waiting.future.cancel()
             raise
         except StoreUnavailable as error:
-            for waiting in batch:
+            for waiting in (*batch, *self._patient()):
                 _fail(waiting.future, _another(error))
         except Exception as error:  # noqa: BLE001 - whatever it is, the callers must hear of it
             await self._split(batch, error)
@@ -97,6 +100,14 @@ class Group(Generic[Item, Answer]):
             for waiting, answer in zip(batch, answers, strict=True):
                 if not waiting.future.done():
                     waiting.future.set_result(answer)
+
+    def _patient(self) -> list[_Waiting[Item, Answer]]:
+        """Those who need not be sent any more. They came in order."""
+        latest = asyncio.get_running_loop().time() - PATIENCE_S
+        patient = []
+        while self._waiting and self._waiting[0].since <= latest:
+            patient.append(self._waiting.popleft())
+        return patient
 
     async def _split(self, batch: list[_Waiting[Item, Answer]], error: Exception) -> None:
         if len(batch) == 1:

@@ -5,10 +5,11 @@ from typing import Any, Final
 
 import msgspec
 
-from headgate.core.job import Accepted, Entry, Job, JobState, NewJob
+from headgate.core.idempotency import KeyClaim
+from headgate.core.job import Accepted, Edit, Entry, Job, JobState, NewJob
 from headgate.core.ports.jobs import CancelAnswer, JobFilter
 from headgate.stores.listeners import SOON_S
-from headgate.stores.postgres.accepting import Call, accept_calls
+from headgate.stores.postgres.accepting import Call, accept_calls, take_key
 from headgate.stores.postgres.base import SQL, Verbs, sayable
 from headgate.stores.postgres.columns import JOB_COLUMNS, columns, job_row
 from headgate.stores.postgres.database import Connection
@@ -57,20 +58,30 @@ class JobVerbs(Verbs):
         rows = await self._database.read(statement, *arguments) if statement else []
         return [self._times.job(row) for row in rows]
 
+    async def count_matching(self, which: JobFilter) -> int:
+        arguments: list[Any] = []
+        halves = self._halves(which, arguments, SQL.count_live, SQL.count_finished)
+        return sum([(await self._database.read(half, *arguments))[0][0] for half in halves])
+
     def _page(self, which: JobFilter, limit: int, after: str | None) -> tuple[str, list[Any]]:
         """A page of either table, or of both. No statement where there can be no such job."""
         arguments: list[Any] = [after, limit]
+        halves = self._halves(which, arguments, SQL.list_live, SQL.list_finished)
+        both = " union all ".join(f"({half})" for half in halves)
+        page = f"select * from ({both}) as page order by id desc limit $2"  # noqa: S608 - of our own pieces
+        return page if halves else "", arguments
+
+    def _halves(self, which: JobFilter, arguments: list[Any], of_live: str, of_finished: str) -> list[str]:
+        """The statements for the tables that can have such jobs; what they compare with goes to `arguments`."""
         filters = self._filters(which, arguments)
         live, finished = _LIVE.get(which.state), _FINISHED.get(which.state)
         halves = []
         # A live job has no reason yet.
         if live is not None and which.reason is None:
-            halves.append(SQL.list_live.format(filters=f"{live} {filters.format(at='created_at')}"))
+            halves.append(of_live.format(filters=f"{live} {filters.format(at='created_at')}"))
         if finished is not None:
-            halves.append(SQL.list_finished.format(filters=f"{finished} {filters.format(at='finished_at')}"))
-        both = " union all ".join(f"({half})" for half in halves)
-        page = f"select * from ({both}) as page order by id desc limit $2"  # noqa: S608 - of our own pieces
-        return page if halves else "", arguments
+            halves.append(of_finished.format(filters=f"{finished} {filters.format(at='finished_at')}"))
+        return halves
 
     def _filters(self, which: JobFilter, arguments: list[Any]) -> str:
         """The conditions; what they compare with goes to `arguments`."""
@@ -127,29 +138,30 @@ class JobVerbs(Verbs):
         now: float,
         expires_after_s: float,
         tenant: str | None = None,
-        new_input: bytes | None = None,
-    ) -> list[str]:
+        edit: Edit | None = None,
+        key: KeyClaim | None = None,
+    ) -> list[Accepted]:
         at = self._times.there(now)
         wanted = list(dict.fromkeys(map(sayable, job_ids)))
-        edited = new_input is not None
 
-        async def replay(connection: Connection) -> set[str]:
-            dead = {row[0]: row for row in await connection.fetch(SQL.lock_dead, wanted, tenant, edited)}
-            told = [(job_id, _replayed(dead[job_id], by, at)) for job_id in wanted if job_id in dead]
-            if not told:
-                return set()
-            rows = await connection.fetch(
-                SQL.replay_jobs, *columns(told), at, at + expires_after_s, new_input
-            )
-            replayed = {row[0] for row in rows}
-            if edited:
-                await connection.execute(SQL.drop_steps, list(replayed))
-            return replayed
+        async def replay(connection: Connection) -> list[Accepted]:
+            if key is not None:
+                name = (str(tenant), key.endpoint, key.key)
+                known = await take_key(connection, name, key, wanted[0], now, self._times.skew_s)
+                if known is not None:
+                    return [Accepted(known, created=False)]
+            replayed = await _replay(connection, wanted, tenant, by, (at, at + expires_after_s), edit)
+            if key is not None and not replayed:
+                raise _NothingDone  # And the key is free again.
+            return [Accepted(job_id) for job_id in wanted if job_id in replayed]
 
-        replayed = await self._database.transact("replay", replay)
+        try:
+            replayed = await self._database.transact("replay", replay)
+        except _NothingDone:
+            return []
         if replayed:
             self._ring()
-        return [job_id for job_id in wanted if job_id in replayed]
+        return replayed
 
     async def discard(
         self, job_ids: Sequence[str], *, by: str, now: float, tenant: str | None = None
@@ -184,6 +196,31 @@ class JobVerbs(Verbs):
 def _is_plain(job: NewJob) -> bool:
     """It can collide with nothing."""
     return job.key is None and job.dedup_key is None and not job.records
+
+
+class _NothingDone(Exception):
+    """Rolls a transaction back."""
+
+
+async def _replay(
+    connection: Connection,
+    wanted: Sequence[str],
+    tenant: str | None,
+    by: str,
+    times: tuple[float, float],
+    edit: Edit | None,
+) -> set[str]:
+    """`times`: now, and when they expire."""
+    edited = edit is not None
+    dead = {row[0]: row for row in await connection.fetch(SQL.lock_dead, wanted, tenant, edited)}
+    told = [(job_id, _replayed(dead[job_id], by, times[0])) for job_id in wanted if job_id in dead]
+    if not told:
+        return set()
+    new = (None, None) if edit is None else (edit.input, edit.model)
+    replayed = {row[0] for row in await connection.fetch(SQL.replay_jobs, *columns(told), *times, *new)}
+    if edited:
+        await connection.execute(SQL.drop_steps, list(replayed))
+    return replayed
 
 
 def _replayed(row: Sequence[Any], by: str, at: float) -> str:

@@ -49,6 +49,12 @@ select id, task, state, tenant, model, lane, priority, attempts, max_attempts, g
        reason, null::text, created_at, run_at, expires_at, started_at, finished_at, batch_id, webhook
 from headgate.finished_jobs where ($1::text is null or id < $1) {filters} order by id desc limit $2
 
+-- name: count_live
+select count(*) from headgate.jobs where true {filters}
+
+-- name: count_finished
+select count(*) from headgate.finished_jobs where true {filters}
+
 -- name: states_of
 select id, state from headgate.jobs where id = any($1::text[])
 union all
@@ -96,7 +102,7 @@ for update
 -- Dead letters as a new generation. One whose work another live job does already stays where it is.
 with moved as (
     insert into headgate.jobs ({kept}, state, attempts, crashes, deferrals, revivals, run_at, due, expires_at, history)
-    select id, tenant, task, model, lane, priority, max_attempts, generation + 1, lease, hold, revivable, timeout_s,
+    select id, tenant, task, coalesce($6::text, model), lane, priority, max_attempts, generation + 1, lease, hold, revivable, timeout_s,
            created_at, null, dedup_key, batch_id, webhook, null, metadata, coalesce($5::bytea, input), 'ready', 0, 0, 0, 0,
            $3::float8,
            $3 + priority * 60.0 - case when lane = 'interactive' then 600.0 else 0.0 end, $4::float8,

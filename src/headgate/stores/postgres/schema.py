@@ -6,6 +6,8 @@ from headgate.core.errors import SettingsError
 from headgate.stores import sql
 from headgate.stores.postgres.database import Connection, Database
 
+MIGRATE_S: Final = 600.0
+"""A large table takes its time, and whoever comes second waits for the first."""
 OLDEST: Final = (14, 0)
 _LOCK: Final = 0x6865_6164_6761_7465
 """An advisory lock of our own: "headgate" in ASCII."""
@@ -20,7 +22,7 @@ create table if not exists headgate.migrations (
 
 async def migrate(database: Database) -> None:
     """Apply what is missing. A user who may not create tables is welcome once they are there."""
-    await database.transact("migrate", _migrate)
+    await database.transact("migrate", _migrate, within_s=MIGRATE_S)
 
 
 async def _migrate(connection: Connection) -> None:
@@ -29,11 +31,11 @@ async def _migrate(connection: Connection) -> None:
     if await _known(connection, len(scripts)) == len(scripts):
         return
     # Whoever comes second waits here until the first has committed, and then finds everything done.
-    await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
+    await connection.execute("select pg_advisory_xact_lock($1)", _LOCK, timeout=MIGRATE_S)
     await connection.execute(_PREPARE)
     known = await _known(connection, len(scripts))
     for number, script in scripts[known:]:
-        await connection.execute(script)
+        await connection.execute(script, timeout=MIGRATE_S)
         await connection.execute("insert into headgate.migrations (number) values ($1)", number)
 
 

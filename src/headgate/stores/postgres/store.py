@@ -47,6 +47,10 @@ class PostgresStore(JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, Acc
     def health(self) -> StoreHealth:
         return self._listeners.health
 
+    @property
+    def clock_ahead_s(self) -> float | None:
+        return self._times.skew_s
+
     async def open(self) -> None:
         try:
             await self._database.open()

@@ -5,14 +5,14 @@ delete from headgate.nodes where expires_at < $1 returning id
 -- Running jobs whose node is no more.
 select id, lease, tenant, task, model, lane, priority, input, attempts, max_attempts, generation, crashes,
        deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, started_at, webhook,
-       metadata
+       metadata, batch_id
 from headgate.jobs as job
 where owner is not null and not exists (select from headgate.nodes where nodes.id = job.owner) limit $1
 
 -- name: uncancelled
 select id, lease, tenant, task, model, lane, priority, input, attempts, max_attempts, generation, crashes,
        deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, started_at, webhook,
-       metadata
+       metadata, batch_id
 from headgate.jobs where owner is not null and cancel_at < $1 limit $2
 
 -- name: expire
@@ -30,7 +30,8 @@ select {kept}, 'dead_letter', attempts, crashes, deferrals, revivals, run_at, ex
        $1, 'expired', coalesce(error, 'it was not done before it expired'), coalesce(error_class, 'expired'),
        coalesce(history, '') || $3
 from gone
-returning id, task, tenant, model, error, error_class, attempts, generation, revivals, webhook, metadata
+returning id, task, tenant, model, error, error_class, attempts, generation, revivals, webhook, metadata,
+          batch_id
 
 -- name: revivable
 select id, model from headgate.finished_jobs

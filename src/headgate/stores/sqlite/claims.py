@@ -18,7 +18,7 @@ from headgate.stores.sqlite.records import put_record
 _encode = msgspec.json.Encoder().encode
 MOST_PROMOTED: Final = 1000
 MOST_MODELS: Final = 1000
-_SEQ: Final = 22
+_SEQ: Final = 23
 """Where a line's rows have it."""
 
 

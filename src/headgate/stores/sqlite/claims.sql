@@ -43,13 +43,15 @@ select tenant from jobs where state = 'ready' and model = ? and tenant > ? order
 -- name: line
 -- The first of one tenant's line, as they will be once they are taken.
 select id, lease + 1, tenant, task, model, lane, priority, input, attempts + 1, max_attempts, generation, crashes,
-       deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, :now, webhook, metadata, seq
+       deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, :now, webhook, metadata,
+       batch_id, seq
 from jobs join inputs using (seq)
 where state = 'ready' and model = :model and tenant = :tenant order by due, seq limit :places
 
 -- name: suspects_line
 select id, lease + 1, tenant, task, model, lane, priority, input, attempts + 1, max_attempts, generation, crashes,
-       deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, :now, webhook, metadata, seq
+       deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, :now, webhook, metadata,
+       batch_id, seq
 from jobs join inputs using (seq)
 where state = 'suspect' order by due, seq limit :places
 

@@ -8,7 +8,7 @@ import msgspec
 
 from headgate.core.errors import KeyInProgress, KeyMismatch
 from headgate.core.idempotency import InProgress, KeyClaim, KeyState, Mismatch, SameJob, Unknown, decide
-from headgate.core.job import Accepted, Entry, Job, JobState, NewJob
+from headgate.core.job import Accepted, Edit, Entry, Job, JobState, NewJob
 from headgate.core.ports.jobs import CancelAnswer, JobFilter
 from headgate.stores.listeners import SOON_S
 from headgate.stores.rows import entry_line, public_state, read_counts, read_job
@@ -61,13 +61,13 @@ class JobVerbs(Verbs):
         return None if row is None else read_job(row)
 
     async def select(self, which: JobFilter, *, limit: int, after: str | None = None) -> list[Job]:
-        asked = msgspec.structs.asdict(which)
-        filters = " ".join(text for name, text in _FILTERS.items() if asked[name] is not None)
-        statement = SQL.list_jobs.format(
-            index=_INDEXES.get(which.state, ""), states=_STATES[which.state], filters=filters
-        )
+        statement, asked = _matching(SQL.list_jobs, which)
         found = await self._read(lambda db: rows(db, statement, {**asked, "limit": limit, "after": after}))
         return [read_job(row) for row in found]
+
+    async def count_matching(self, which: JobFilter) -> int:
+        statement, asked = _matching(SQL.count_matching, which)
+        return int(await self._read(lambda db: value(db, statement, asked)))
 
     async def states(self, job_ids: Sequence[str]) -> dict[str, JobState]:
         wanted = msgspec.json.encode(job_ids).decode()
@@ -96,12 +96,27 @@ class JobVerbs(Verbs):
         now: float,
         expires_after_s: float,
         tenant: str | None = None,
-        new_input: bytes | None = None,
-    ) -> list[str]:
-        asked = {"tenant": tenant, "now": now, "expires_at": now + expires_after_s, "input": new_input}
-        replayed = await self._write(
-            "replay", lambda db: [job_id for job_id in job_ids if _replay(db, {**asked, "id": job_id}, by)]
-        )
+        edit: Edit | None = None,
+        key: KeyClaim | None = None,
+    ) -> list[Accepted]:
+        asked = {
+            "tenant": tenant,
+            "now": now,
+            "expires_at": now + expires_after_s,
+            "model": None if edit is None else edit.model,
+        }
+        new_input = None if edit is None else edit.input
+
+        def replay(db: apsw.Connection) -> list[Accepted]:
+            known, lease = (None, 0) if key is None else _look_up(db, str(tenant), key, now)
+            if known is not None:
+                return [Accepted(known, created=False)]
+            done = [one for one in job_ids if _replay(db, {**asked, "id": one}, by, new_input)]
+            if key is not None and done:
+                _give_key(db, str(tenant), key, lease=lease, job_id=done[0], now=now)
+            return [Accepted(one) for one in done]
+
+        replayed = await self._write("replay", replay)
         if replayed:
             self._ring()
         return replayed
@@ -115,6 +130,14 @@ class JobVerbs(Verbs):
             return [job_id for job_id in job_ids if changes(db, SQL.discard_job, {**asked, "id": job_id})]
 
         return await self._write("discard", discard)
+
+
+def _matching(frame: str, which: JobFilter) -> tuple[str, dict[str, Any]]:
+    """A statement about these jobs, and what it is asked with."""
+    asked = msgspec.structs.asdict(which)
+    filters = " ".join(text for name, text in _FILTERS.items() if asked[name] is not None)
+    index = _INDEXES.get(which.state, "")
+    return frame.format(index=index, states=_STATES[which.state], filters=filters), asked
 
 
 # ---- Inside the transaction -----------------------------------------------------------------------------
@@ -157,9 +180,7 @@ def accept_job(db: apsw.Connection, job: NewJob, now: float) -> Accepted:
     twin = None if job.dedup_key is None else value(db, SQL.find_twin, (job.tenant, job.task, job.dedup_key))
     job_id = twin or job.id
     if job.key is not None:
-        take_key(
-            db, job.tenant, job.key, lease=lease, state=KeyState.DONE, owner=None, job_id=job_id, now=now
-        )
+        _give_key(db, job.tenant, job.key, lease=lease, job_id=job_id, now=now)
     if twin is not None:
         return Accepted(twin, created=False)
     _insert(db, job, now)
@@ -183,6 +204,13 @@ def _look_up(db: apsw.Connection, tenant: str, claim: KeyClaim, now: float) -> t
             return None, getattr(verdict, "lease", 0)
 
 
+def _give_key(
+    db: apsw.Connection, tenant: str, claim: KeyClaim, *, lease: int, job_id: str, now: float
+) -> None:
+    """From now on the key leads to this job."""
+    take_key(db, tenant, claim, lease=lease, state=KeyState.DONE, owner=None, job_id=job_id, now=now)
+
+
 def _cancel(db: apsw.Connection, asked: dict[str, Any]) -> CancelAnswer | None:
     if changes(db, SQL.cancel_pending, asked):
         return CancelAnswer(JobState.CANCELLED, accepted=True)
@@ -192,22 +220,21 @@ def _cancel(db: apsw.Connection, asked: dict[str, Any]) -> CancelAnswer | None:
     return None if state is None else CancelAnswer(JobState(state), accepted=state == "cancelled")
 
 
-def _replay(db: apsw.Connection, asked: dict[str, Any], by: str) -> bool:
+def _replay(db: apsw.Connection, asked: dict[str, Any], by: str, new_input: bytes | None) -> bool:
     row = db.execute(SQL.replayable, asked).fetchone()
     if row is None:
         return False
     seq, generation, old_input = row
-    edited = asked["input"] is not None
     entry = Entry(
         outcome="replayed",
         at=asked["now"],
         generation=generation + 1,
         by=by,
-        input=msgspec.Raw(old_input) if edited else msgspec.UNSET,
+        input=msgspec.UNSET if new_input is None else msgspec.Raw(old_input),
     )
     if not changes(db, SQL.replay_job, {**asked, "entry": entry_line(entry)}):
         return False
-    if edited:
-        db.execute(SQL.change_input, (asked["input"], seq))
+    if new_input is not None:
+        db.execute(SQL.change_input, (new_input, seq))
         db.execute(SQL.drop_steps, (asked["id"],))
     return True

@@ -31,6 +31,9 @@ from jobs {index}
 where id < coalesce(:after, x'') {states} {filters}
 order by id desc limit :limit
 
+-- name: count_matching
+select count(*) from jobs {index} where true {states} {filters}
+
 -- name: states_of
 select id, state from jobs where id in (select value from json_each(?))
 
@@ -57,8 +60,8 @@ select state from jobs where id = :id and (:tenant is null or tenant = :tenant)
 update or ignore jobs set
     state = 'ready', generation = generation + 1, attempts = 0, crashes = 0, deferrals = 0, revivals = 0,
     run_at = :now, due = :now + priority * 60.0 - (lane = 'interactive') * 600.0, expires_at = :expires_at,
-    started_at = null, finished_at = null, cancel_at = null, revive_at = null, reason = null, error = null,
-    error_class = null, progress = null, history = coalesce(history, '') || :entry
+    model = coalesce(:model, model), started_at = null, finished_at = null, cancel_at = null, revive_at = null,
+    reason = null, error = null, error_class = null, progress = null, history = coalesce(history, '') || :entry
 where id = :id and (:tenant is null or tenant = :tenant) and state = 'dead_letter'
 
 -- name: replayable

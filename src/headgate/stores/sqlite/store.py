@@ -45,6 +45,10 @@ class SqliteStore(JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, Acces
     def health(self) -> StoreHealth:
         return self._listeners.health
 
+    @property
+    def clock_ahead_s(self) -> float | None:
+        return None
+
     async def open(self) -> None:
         """In a thread: another process may keep the file locked for a while."""
         connection = await asyncio.get_running_loop().run_in_executor(None, self._open)

@@ -5,13 +5,13 @@ delete from nodes where expires_at < ?
 -- Running jobs whose node is no more.
 select id, lease, tenant, task, model, lane, priority, input, attempts, max_attempts, generation,
        crashes, deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, started_at, webhook,
-       metadata
+       metadata, batch_id
 from jobs join inputs using (seq) where state = 'running' and owner not in (select id from nodes) limit ?
 
 -- name: uncancelled
 select id, lease, tenant, task, model, lane, priority, input, attempts, max_attempts, generation,
        crashes, deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, started_at, webhook,
-       metadata
+       metadata, batch_id
 from jobs join inputs using (seq) where state = 'running' and cancel_at < :before limit :limit
 
 -- name: expire
@@ -20,7 +20,8 @@ update jobs set state = 'dead_letter', reason = 'expired', finished_at = :now,
     error_class = coalesce(error_class, 'expired'), history = coalesce(history, '') || :entry
 where seq in (select seq from jobs where owner is null and finished_at is null and expires_at <= :now
               order by expires_at limit :limit)
-returning id, task, tenant, model, error, error_class, attempts, generation, revivals, webhook, metadata
+returning id, task, tenant, model, error, error_class, attempts, generation, revivals, webhook, metadata,
+          batch_id
 
 -- name: revivable
 select id, model from jobs where state = 'dead_letter' and revive_at is not null and revive_at <= ?
