@@ -28,7 +28,6 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
     """A description and where it comes from."""
 
     job_id: str
-    generation: int
     contract: str
     description: Description
 

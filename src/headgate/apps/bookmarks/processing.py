@@ -53,7 +53,6 @@ async def _keep(ctx: headgate.Context, given: Given, description: Description) -
     record = await _own_record(ctx, given)
     described = Described(
         job_id=ctx.job.id,
-        generation=ctx.job.generation,
         contract=describing.VERSION,
         description=description,
     )
