@@ -555,7 +555,7 @@ async def test_a_body_that_makes_no_sense_is_refused_at_submit(
 async def test_a_task_finds_the_records_of_its_tenant_only(stages: JobStages) -> None:
     @headgate.task("look", model=None)
     async def look(ctx: Context, given: Any) -> Any:
-        found = await ctx.find("notes", "n1")
+        found = await ctx.records.get("notes", "n1")
         return None if found is None else found.body
 
     stage = await stages.open(tasks=[look])

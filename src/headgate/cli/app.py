@@ -7,6 +7,7 @@ import typer
 import headgate
 from headgate.cli import (
     batches,
+    bookmark,
     config,
     dead,
     demo,
@@ -39,6 +40,7 @@ app.add_typer(webhooks.app, name="webhooks")
 app.add_typer(models.app, name="models")
 app.add_typer(requests.app, name="requests")
 app.add_typer(outbox.app, name="outbox")
+app.add_typer(bookmark.app, name="bookmark")
 app.add_typer(config.app, name="config")
 app.command("doctor")(doctor.command)
 app.command("demo")(demo.command)

@@ -79,7 +79,7 @@ def add(
     """Write a job down and print its number. When this returns, it is on the disk and will be sent once."""
     given = read_input(None, Path(words[1:])) if words and words.startswith("@") else read_input(words, None)
     fields: dict[str, Any] = read_object(options, "--options") or {}
-    with _opened(file, config) as outbox:
+    with open_outbox(file, config) as outbox:
         show(str(outbox.add(task, given, stream=stream, **fields).id))
 
 
@@ -118,8 +118,8 @@ def flush(
     if as_json:
         show_json(flushed)
     else:
-        _tell(flushed)
-    raise typer.Exit(_code(flushed))
+        tell_flushed(flushed)
+    raise typer.Exit(exit_code(flushed))
 
 
 @app.command("retry")
@@ -140,7 +140,7 @@ def discard(entry_id: EntryArgument, file: FileOption = None, config: ConfigOpti
         note("It was sent at least once without an answer: the gateway may have it all the same.")
 
 
-def _opened(file: Path | None, config: Path | None) -> Outbox:
+def open_outbox(file: Path | None, config: Path | None) -> Outbox:
     named = file or os.environ.get(VARIABLE)
     return Outbox(named or Path(wiring.read_settings(config).data_dir) / "outbox.db")
 
@@ -149,16 +149,16 @@ def _found(file: Path | None, config: Path | None) -> Outbox:
     """Only adding makes a file that was named: another name is a mistake."""
     if file is not None and not file.exists():
         raise InvalidRequest(f"there is no outbox {file}; headgate outbox add makes one", param="file")
-    return _opened(file, config)
+    return open_outbox(file, config)
 
 
-def _code(flushed: Flushed) -> int:
+def exit_code(flushed: Flushed) -> int:
     if flushed.busy or flushed.waiting:
         return UNSENT
     return FAILED if flushed.failed or flushed.failed_earlier else 0
 
 
-def _tell(flushed: Flushed) -> None:
+def tell_flushed(flushed: Flushed) -> None:
     if flushed.busy:
         note(
             f"Another process is sending from this outbox; {count_of(flushed.waiting, 'entry', 'entries')} wait."

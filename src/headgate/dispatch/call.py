@@ -49,6 +49,8 @@ class Call(msgspec.Struct, kw_only=True, eq=False):
     """A job's later attempt: it pays from the budget like any other retry."""
     attempts: int = 0
     """Provider calls made, over all upstreams."""
+    cost_usd: float = 0.0
+    """What its answers cost, the unusable ones too, as far as their price is known."""
     queue_s: float = 0.0
     first_token_s: float | None = None
     """How long a stream's first content took, from the start."""

@@ -74,7 +74,7 @@ def _batch_places(upstream: Upstream) -> int:
 class _JobLlm:
     """One run's way to its model."""
 
-    __slots__ = ("_claim", "_deadline", "_new_id", "_requests", "upstream")
+    __slots__ = ("_claim", "_deadline", "_new_id", "_requests", "cost_usd", "upstream")
 
     def __init__(self, requests: Requests, claim: Claim, deadline: float, new_id: Callable[[], str]) -> None:
         self._requests = requests
@@ -82,6 +82,7 @@ class _JobLlm:
         self._deadline = deadline
         self._new_id = new_id
         self.upstream: str | None = None
+        self.cost_usd = 0.0
 
     async def complete(
         self,
@@ -102,7 +103,10 @@ class _JobLlm:
         )
         check_request(request)
         call = self._call(request, _single_attempt(regenerations))
-        reply = await self._requests.complete(request, call, check)
+        try:
+            reply = await self._requests.complete(request, call, check)
+        finally:
+            self.cost_usd += call.cost_usd
         self.upstream = reply.upstream
         return reply
 
@@ -122,7 +126,11 @@ class _JobLlm:
             tenant=self._claim.tenant,
         )
         check_embedding(request)
-        reply = await self._requests.embed(request, self._call(request, _single_attempt(REGENERATIONS)))
+        call = self._call(request, _single_attempt(REGENERATIONS))
+        try:
+            reply = await self._requests.embed(request, call)
+        finally:
+            self.cost_usd += call.cost_usd
         self.upstream = reply.upstream
         return reply
 

@@ -175,6 +175,8 @@ class Upstream:
     ) -> None:
         duration_s = self._clock.now() - started_at
         call.upstream_s += duration_s
+        if usage is not None:
+            call.cost_usd += self.cost(usage) or 0.0
         self._emit(
             events.AttemptEnded(
                 request_ids=call.request_ids,

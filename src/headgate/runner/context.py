@@ -13,7 +13,8 @@ from headgate.core.messages import check_text
 from headgate.core.ports.calls import Llm
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.store import Store
-from headgate.core.record import Record, RecordWrite
+from headgate.core.record import RecordWrite
+from headgate.runner.job_records import JobRecords
 from headgate.runner.outcomes import ClaimLost
 from headgate.runner.payloads import encode, record
 
@@ -39,6 +40,7 @@ class Context:
 
     def __init__(self, claim: Claim, llm: Llm, store: Store, clock: Clock) -> None:
         self.llm = llm
+        self.records = JobRecords(store, claim.tenant, self.now)
         self.saved: list[RecordWrite] = []
         self._claim = claim
         self._store = store
@@ -131,10 +133,6 @@ class Context:
             return  # Nobody can look just now anyway.
         if not kept:
             raise ClaimLost(self._claim.id)
-
-    async def find(self, collection: str, record_id: str) -> Record | None:
-        """A record of the job's tenant, as it was before this run writes any."""
-        return await self._store.get_record(self._claim.tenant, collection, record_id)
 
     def save(
         self,

@@ -89,7 +89,8 @@ class Jobs:
         """Accept a job: when this returns, it is durable and will end. `records` are written with it.
 
         With an `idempotency_key` the same submission gives the same job for 72 hours, and another one raises
-        `KeyMismatch`. A key belongs to its `endpoint`, a name of the caller's. A `dedup_key` joins a job of the same task that is still waiting or running.
+        `KeyMismatch`. A key belongs to its `endpoint`: an application names its own route. A `dedup_key` joins a
+        job of the same task that is still waiting or running.
         """
         asked = Submission(
             task=task.name if isinstance(task, Task) else task,

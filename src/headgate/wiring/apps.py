@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from headgate.apps import articles
+from headgate.apps import articles, bookmarks
 from headgate.gateway import Gateway
 from headgate.mounting import App, AppRoute
 
@@ -24,6 +24,7 @@ class AppKind:
 
 APPS: Final[Mapping[str, AppKind]] = {
     "articles": AppKind(articles.Options, articles.app, articles.VARIABLES, articles.GATE_VARIABLES),
+    "bookmarks": AppKind(bookmarks.BookmarkOptions, bookmarks.build),
 }
 
 

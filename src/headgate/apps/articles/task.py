@@ -22,7 +22,7 @@ def summarize_task(options: Options) -> headgate.Task[Article, Draft]:
         if len(article.content) > MOST_CHARS:
             raise headgate.Reject(f"the content has more than {MOST_CHARS:,} characters")
         # Somebody may have asked for it at once while this waited.
-        if await ctx.find(ARTICLES, article.article_id) is not None:
+        if await ctx.records.get(ARTICLES, article.article_id) is not None:
             raise headgate.Skip(SkipReason.SUMMARY_EXISTS)
         draft = await summarise(article.content, _StepWriter(ctx, options).write)
         ctx.save(ARTICLES, article.article_id, msgspec.to_builtins(draft))

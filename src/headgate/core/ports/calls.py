@@ -13,6 +13,8 @@ class Llm(Protocol):
 
     upstream: str | None
     """Who answered last; the job's history tells."""
+    cost_usd: float
+    """What the answers of this run cost, the unusable ones too, as far as their price is known."""
 
     async def complete(
         self,

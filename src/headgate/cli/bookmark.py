@@ -1,0 +1,182 @@
+"""`headgate bookmark`: add, list, import, export. What is added goes through the outbox, so no gateway need be there."""
+
+import enum
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from rich.text import Text
+
+from headgate.apps.bookmarks.address import canonical
+from headgate.apps.bookmarks.exchange import netscape, read_file
+from headgate.cli.options import ConfigOption, JsonOption
+from headgate.cli.outbox import FileOption, exit_code, open_outbox, tell_flushed
+from headgate.cli.remote import UrlOption, first, gateway_url, run_there
+from headgate.cli.screen import note, show, show_json, stdout
+from headgate.cli.tables import Column, Row, lay_out
+from headgate.cli.words import count_of, one_line, readable_json, since
+from headgate.client import AsyncClient, Outbox
+from headgate.client.bookmarks import Bookmark
+from headgate.core.errors import InvalidRequest
+
+app = typer.Typer(
+    help="Save pages and have them described; list, import and export them.", no_args_is_help=True
+)
+PAGE_SIZE: Final = 100
+_STYLES: Final = {"done": "green", "failed": "red", "retrying": "yellow"}
+_COLUMNS: Final = (Column("id"), Column("status"), Column("age", right=True), Column("title", flexible=True))
+
+
+class Format(enum.StrEnum):
+    """What a file is written as."""
+
+    HTML = "html"
+    JSON = "json"
+
+
+class Status(enum.StrEnum):
+    """What a bookmark may be, as far as a gateway knows."""
+
+    PROCESSING = "processing"
+    RETRYING = "retrying"
+    DONE = "done"
+    FAILED = "failed"
+
+
+AddressArgument = Annotated[
+    str, typer.Argument(metavar="ADDRESS", help="The page to save.", show_default=False)
+]
+TitleOption = Annotated[str | None, typer.Option("--title", help="Instead of the one a model would write.")]
+TagOption = Annotated[list[str] | None, typer.Option("--tag", help="A tag of your own; may be repeated.")]
+SearchOption = Annotated[
+    str | None, typer.Option("--search", metavar="TEXT", help="Only those that hold it.")
+]
+StatusOption = Annotated[Status | None, typer.Option("--status", help="Only those in this state.")]
+OnlyTagOption = Annotated[str | None, typer.Option("--tag", help="Only those with this tag.")]
+LimitOption = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="How many at most.")]
+ImportArgument = Annotated[
+    Path, typer.Argument(metavar="PATH", help="A browser's bookmarks (HTML), or JSON.", show_default=False)
+]
+FormatOption = Annotated[Format, typer.Option("--format", help="HTML as browsers import it, or JSON.")]
+OutputOption = Annotated[
+    Path | None, typer.Option("--output", metavar="PATH", help="Where to; default: stdout.")
+]
+
+
+@app.command("add")
+def add(
+    address: AddressArgument,
+    *,
+    title: TitleOption = None,
+    tag: TagOption = None,
+    file: FileOption = None,
+    url: UrlOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Write a bookmark down, and send it if there is a gateway.
+
+    Exit code 0: it is saved; 1: it was refused; 4: it is on the disk and waits for the gateway.
+    """
+    canonical(address)
+    with open_outbox(file, config) as outbox:
+        outbox.add_bookmark(address, title=title, tags=tag or None, created_from="cli")
+        _flush(outbox, gateway_url(url, config))
+
+
+@app.command("list")
+def list_bookmarks(
+    search: SearchOption = None,
+    status: StatusOption = None,
+    tag: OnlyTagOption = None,
+    limit: LimitOption = 20,
+    *,
+    as_json: JsonOption = False,
+    url: UrlOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """List bookmarks, newest first."""
+    filters = {"q": search, "status": status, "tag": tag}
+
+    async def look(client: AsyncClient) -> tuple[Sequence[Bookmark], bool]:
+        return await first(client.bookmarks.list(limit=min(limit, PAGE_SIZE), **filters), limit)
+
+    found, more = run_there(gateway_url(url, config), look)
+    if as_json:
+        last_id = found[-1]["id"] if found else None
+        show_json({"object": "list", "data": found, "has_more": more, "last_id": last_id})
+    elif found:
+        now = datetime.now(UTC)
+        rows = [_row(one, now) for one in found]
+        show(*lay_out(_COLUMNS, rows, width=stdout().width, note="about"))
+    else:
+        show("No bookmarks match." if any(filters.values()) else "There are no bookmarks.")
+
+
+@app.command("import")
+def import_file(
+    path: ImportArgument, file: FileOption = None, url: UrlOption = None, config: ConfigOption = None
+) -> None:
+    """Write all bookmarks of a file down, and send them if there is a gateway.
+
+    What is there already stays as it is: importing a file twice changes nothing. Exit codes as of `add`.
+    """
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InvalidRequest(f"{path} cannot be read: {error.strerror}", param="path") from None
+    found, left_out = read_file(text)
+    if left_out:
+        note(f"{count_of(left_out, 'link')} left out: only http:// and https:// addresses can be saved.")
+    with open_outbox(file, config) as outbox:
+        for one in found:
+            outbox.add_bookmark(one.url, title=one.title, tags=one.tags or None, created_from="import")
+        note(f"{count_of(len(found), 'bookmark')} written down.")
+        _flush(outbox, gateway_url(url, config))
+
+
+@app.command("export")
+def export(
+    form: FormatOption = Format.HTML,
+    output: OutputOption = None,
+    url: UrlOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Write all bookmarks into a file."""
+
+    async def look(client: AsyncClient) -> Sequence[Bookmark]:
+        return [one async for one in client.bookmarks.list(limit=PAGE_SIZE)]
+
+    found = run_there(gateway_url(url, config), look)
+    if form is Format.HTML:
+        _write(output, netscape(found))
+    else:
+        _write(output, [readable_json(found), "\n"])
+    note(f"{count_of(len(found), 'bookmark')} exported.")
+
+
+def _flush(outbox: Outbox, url: str) -> None:
+    flushed = run_there(url, outbox.flush)
+    tell_flushed(flushed)
+    raise typer.Exit(exit_code(flushed))
+
+
+def _write(output: Path | None, pieces: Iterable[str]) -> None:
+    if output is None:
+        sys.stdout.writelines(pieces)
+        return
+    with output.open("w", encoding="utf-8") as file:
+        file.writelines(pieces)
+
+
+def _row(one: Bookmark, now: datetime) -> Row:
+    cells = (
+        Text(one_line(one["id"])),
+        Text(one_line(one["status"]), _STYLES.get(one["status"], "cyan")),
+        Text(since(datetime.fromisoformat(one["created_at"]), now)),
+        Text(one_line(one["title"] or one["url"])),
+    )
+    about = one["error_message"] or one["summary"]
+    return Row(cells, Text(one_line(about), "dim") if about else None)

@@ -1,0 +1,144 @@
+"""Ceilings hold bookmarks until they are lifted, and say so; nothing is lost, nothing is spent beyond them."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from apps.bookmarks.stage import fetching
+from apps.bookmarks.test_processing import GOOD, opened, save, settled
+from jobstage import JobStages, on_job_stages
+
+from headgate.apps.bookmarks import BookmarkOptions, build
+from headgate.apps.bookmarks.desk import Desk
+from headgate.apps.bookmarks.mount import new_bookmark_id
+from headgate.apps.bookmarks.spending import COLLECTION, Spent, why_held
+
+NOON = datetime(2026, 12, 31, 12, 0, tzinfo=UTC)
+HOUR_S = 3600.0
+
+
+@pytest.mark.parametrize(
+    ("spent", "held"),
+    [
+        (Spent(0.0, 0.0), None),
+        (Spent(0.99, 29.99), None),
+        (Spent(1.0, 5.0), (12 * HOUR_S, "daily ceiling of $1.00", "2027-01-01 00:00 UTC")),
+        (Spent(0.0, 30.0), (12 * HOUR_S, "monthly ceiling of $30.00", "2027-01-01 00:00 UTC")),
+        (Spent(2.0, 31.0), (12 * HOUR_S, "monthly ceiling of $30.00", "2027-01-01 00:00 UTC")),
+    ],
+)
+def test_a_ceiling_holds_until_its_reset(spent: Spent, held: tuple[float, str, str] | None) -> None:
+    told = why_held(spent, BookmarkOptions(), NOON)
+    if held is None:
+        assert told is None
+    else:
+        assert told is not None
+        seconds, words = told
+        assert seconds == held[0]
+        assert held[1] in words
+        assert held[2] in words
+
+
+def test_the_first_of_the_month_is_the_month_s_reset_and_null_is_no_ceiling() -> None:
+    told = why_held(Spent(0, 30), BookmarkOptions(), datetime(2028, 2, 10, tzinfo=UTC))
+    assert told is not None
+    assert told[0] == timedelta(days=20).total_seconds(), "2028 is a leap year"
+    free = BookmarkOptions(daily_usd=None, monthly_usd=None)
+    assert why_held(Spent(1e6, 1e6), free, NOON) is None
+
+
+@on_job_stages
+async def test_what_a_ceiling_holds_is_done_the_next_day_and_its_record_says_so(stages: JobStages) -> None:
+    """The first design left such rows in `processing` for ever."""
+    asked: list[str] = []
+    options = BookmarkOptions(model="m", daily_usd=0.5, call_usd=0.25)
+    stage, desk = await opened(stages, asked=asked, options=options)
+    for number in range(2):
+        await settled(stage, desk, await save(desk, f"https://a.example/{number}"))
+    held = await save(desk, "https://a.example/held")
+    await asyncio.sleep(60)
+    told = await desk.get(held.id, tenant="local")
+    assert (told.status, told.attempts, stage.provider.calls) == ("processing", 0, 2)
+    assert "daily ceiling of $0.50 is reached" in str(told.error_message)
+    now = stage.world.clock.utc()
+    midnight = datetime(now.year, now.month, now.day, tzinfo=UTC) + timedelta(days=1)
+    assert told.waiting_until is not None
+    assert abs((told.waiting_until - midnight).total_seconds()) < 1
+    # Nobody works through the night: in virtual time an idle worker is what takes long.
+    await stage.gateway.aclose(drain_s=0)
+    await asyncio.sleep((midnight - stage.world.clock.utc()).total_seconds() - 1)
+    second, desk = await opened(stages, asked=asked, options=options)
+    assert (await desk.get(held.id, tenant="local")).status == "processing"
+    done = await settled(second, desk, held)
+    assert (done.status, second.provider.calls) == ("done", 1)
+    assert stage.world.clock.utc() >= midnight
+    assert len(asked) == 3, "the page was fetched before and is not fetched again"
+
+
+@on_job_stages
+async def test_a_month_s_hold_does_not_expire(stages: JobStages) -> None:
+    """Jobs expire after three days; a bookmark waits for as long as its ceiling holds it."""
+    options = BookmarkOptions(model="m", daily_usd=None, monthly_usd=0.2, call_usd=0.25)
+    stage, desk = await opened(stages, options=options)
+    await settled(stage, desk, await save(desk, "https://a.example/1"))
+    held = await save(desk, "https://a.example/2")
+    await asyncio.sleep(60)
+    told = await desk.get(held.id, tenant="local")
+    assert told.waiting_until is not None
+    assert "monthly ceiling" in str(told.error_message)
+    assert (told.waiting_until.day, told.waiting_until.hour) == (1, 0)
+    assert (await stage.gateway.jobs.get(str(told.job_id))).expires_at > told.waiting_until
+
+
+@on_job_stages
+async def test_many_at_once_do_not_break_through(stages: JobStages) -> None:
+    """Each call reserves before it is made, so those side by side see each other."""
+    options = BookmarkOptions(model="m", daily_usd=0.003, call_usd=0.001)
+    stage, desk = await opened(stages, options=options, slots=16)
+    for number in range(20):
+        await save(desk, f"https://a.example/{number}")
+    await asyncio.sleep(600)
+    assert stage.provider.calls == 3
+
+
+@on_job_stages
+async def test_two_processes_count_together(stages: JobStages) -> None:
+    options = BookmarkOptions(model="m", daily_usd=0.5, call_usd=0.3)
+
+    async def one(url: str) -> Any:
+        app = build(options, fetch=fetching())
+        stage = await stages.open(GOOD, tasks=app.tasks)
+        desk = Desk(stage.gateway, new_bookmark_id)
+        bookmark = await save(desk, url)
+        await asyncio.sleep(30)
+        told = await desk.get(bookmark.id, tenant="local")
+        await stage.gateway.aclose(drain_s=0)
+        return told, stage.provider.calls
+
+    assert [(await one(f"https://a.example/{number}"))[1] for number in range(3)] == [1, 1, 0]
+
+
+@on_job_stages
+async def test_what_failed_costs_nothing_and_what_was_useless_is_paid_for(stages: JobStages) -> None:
+    options = BookmarkOptions(model="m", call_usd=0.25)
+    stage, desk = await opened(
+        stages, options=options, outcome={"outcome": "ok"}, script=["transient", "bad_json"]
+    )
+    bookmark = await save(desk)
+    await asyncio.sleep(60)
+    (tally,) = await stage.gateway.records.list(COLLECTION)
+    assert tally.body == {"usd": pytest.approx(0.0), "calls": 1}
+    await asyncio.sleep(200)
+    (tally,) = await stage.gateway.records.list(COLLECTION)
+    assert tally.body["usd"] == pytest.approx(0.25)
+    assert (await desk.get(bookmark.id, tenant="local")).status == "retrying"
+
+
+@on_job_stages
+async def test_a_known_price_counts_instead_of_the_assumed_one(stages: JobStages) -> None:
+    stage, desk = await opened(stages, options=BookmarkOptions(model="m", call_usd=0.25))
+    stage.gateway.routes.find("m").upstreams[0].price = lambda usage: 0.125
+    await settled(stage, desk, await save(desk))
+    (tally,) = await stage.gateway.records.list(COLLECTION)
+    assert tally.body == {"usd": pytest.approx(0.125), "calls": 1}
