@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from headgate.apps.newsletter import NewsletterOptions, newsletter_app
 from headgate.mounting import App
 
 
@@ -16,7 +17,9 @@ class AppKind:
     build: Callable[[Any], App]
 
 
-APPS: Final[Mapping[str, AppKind]] = {}
+APPS: Final[Mapping[str, AppKind]] = {
+    "newsletter": AppKind(NewsletterOptions, newsletter_app),
+}
 
 
 def build_apps(settings: Mapping[str, Any]) -> list[App]:

@@ -1,0 +1,46 @@
+"""From settings to a newsletter that can run: used by the command line and by AWS Lambda alike."""
+
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Final
+
+import headgate
+from headgate.apps.newsletter.judging_model import choose_model
+from headgate.apps.newsletter.options import NewsletterOptions
+from headgate.apps.newsletter.run import Material, Newsletter
+
+_RUN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def new_run_id(now: datetime) -> str:
+    """Later runs have later ids. Two within a second are one run."""
+    return f"{now.astimezone(UTC):%Y%m%d-%H%M%S}"
+
+
+def check_run_id(run_id: str) -> str:
+    """It names files too."""
+    if _RUN_ID.fullmatch(run_id) is None:
+        raise headgate.InvalidRequest(
+            f"a run's id has 1–100 letters, digits, dots, dashes or underscores, not {run_id!r:.120}",
+            param="run_id",
+        )
+    return run_id
+
+
+@asynccontextmanager
+async def open_newsletter(
+    settings: headgate.Settings,
+    options: NewsletterOptions,
+    *,
+    env: Mapping[str, str],
+    told: Callable[[int, int], None] = lambda _done, _total: None,
+) -> AsyncIterator[Newsletter]:
+    """Everything is read and checked before anything is opened."""
+    material = Material.read(options)
+    settings, model = choose_model(settings, options, env)
+    prices = headgate.Prices()
+    prices.load()
+    async with headgate.open(settings, prices=prices) as gateway:
+        yield Newsletter(gateway, options, material, model, told=told)
