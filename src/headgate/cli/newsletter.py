@@ -1,9 +1,9 @@
 """`headgate newsletter`: run it, and look at its history."""
 
-import asyncio
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final
@@ -18,7 +18,7 @@ from headgate.apps.newsletter.judging import Aborted
 from headgate.apps.newsletter.ledger import Ledger, Run, RunState
 from headgate.apps.newsletter.opening import check_run_id, new_run_id, open_newsletter
 from headgate.apps.newsletter.report import Report
-from headgate.apps.newsletter.run import Plan, with_paths
+from headgate.apps.newsletter.run import Plan
 from headgate.cli.options import ConfigOption, JsonOption, LimitOption, read_seconds
 from headgate.cli.running import run as run_looking
 from headgate.cli.running import run_for_long, settings_to_look
@@ -67,7 +67,13 @@ def run(
     and pays for nothing twice.
     """
     settings = settings_to_look(config)
-    options = with_paths(_options(settings), profile=profile, feeds=feeds, out=out)
+    options = _options(settings)
+    options = replace(
+        options,
+        profile=profile or options.profile,
+        feeds=feeds or options.feeds,
+        out=out or options.out,
+    )
     if run_id is None:
         run_id = run_looking(settings, _unfinished) if resume else new_run_id(datetime.now(UTC))
     plan = Plan(

@@ -61,10 +61,11 @@ def _yaml(text: str, file: Path) -> list[str]:
     listed = tree.get("feeds") if isinstance(tree, dict) else tree
     if not isinstance(listed, list):
         raise headgate.SettingsError(f"{file}: a list of addresses is due, at the top or under `feeds`")
-    addresses = [entry.get("url") if isinstance(entry, dict) else entry for entry in listed]
-    for index, address in enumerate(addresses):
-        if not isinstance(address, str) or not address.strip():
-            raise headgate.SettingsError(
-                f"{file}: feeds[{index}] must be an address, or have one as its `url`"
-            )
-    return [address.strip() for address in addresses]
+    return [_address(entry, f"{file}: feeds[{index}]") for index, entry in enumerate(listed)]
+
+
+def _address(entry: object, place: str) -> str:
+    address = entry.get("url") if isinstance(entry, dict) else entry
+    if not isinstance(address, str) or not address.strip():
+        raise headgate.SettingsError(f"{place} must be an address, or have one as its `url`")
+    return address.strip()

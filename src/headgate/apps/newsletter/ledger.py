@@ -5,7 +5,7 @@ import enum
 import hashlib
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -17,6 +17,7 @@ RUNS: Final = "newsletter.runs"
 VERDICTS: Final = "newsletter.verdicts"
 SEEN: Final = "newsletter.seen"
 FEEDS: Final = "newsletter.feeds"
+T = TypeVar("T")
 
 
 class RunState(enum.StrEnum):
@@ -101,7 +102,7 @@ class Ledger:
     async def save_feed(self, feed: KnownFeed) -> None:
         await self._records.put(FEEDS, _short(feed.url), _body(feed))
 
-    async def _get(self, collection: str, record_id: str, kind: type[Any]) -> Any:
+    async def _get(self, collection: str, record_id: str, kind: type[T]) -> T | None:
         record = await self._records.get(collection, record_id)
         return None if record is None else msgspec.convert(record.body, kind)
 

@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
@@ -177,11 +177,3 @@ class Newsletter:
 def _delivered(run: Run, fresh: Sequence[Selected]) -> Run:
     parts = (*run.mailed, tuple(one.item.id for one in fresh)) if fresh else run.mailed
     return msgspec.structs.replace(run, state=RunState.DELIVERED, mailed=parts, why=None)
-
-
-def with_paths(
-    options: NewsletterOptions, *, profile: Path | None, feeds: Path | None, out: Path | None
-) -> NewsletterOptions:
-    """The options, with what was said on the command line on top."""
-    given = {"profile": profile, "feeds": feeds, "out": out}
-    return replace(options, **{name: path for name, path in given.items() if path is not None})
