@@ -15,7 +15,7 @@ from rich.text import Text
 from headgate.apps.newsletter import NAME, NewsletterOptions
 from headgate.apps.newsletter.delivery import NotDelivered
 from headgate.apps.newsletter.judging import Aborted
-from headgate.apps.newsletter.ledger import Ledger, Run, RunState
+from headgate.apps.newsletter.ledger import Ledger, RunState
 from headgate.apps.newsletter.opening import check_run_id, new_run_id, open_newsletter
 from headgate.apps.newsletter.report import Report
 from headgate.apps.newsletter.run import Plan
@@ -87,9 +87,9 @@ def run(
         advice = f"Nothing was mailed. When it is mended: headgate newsletter run --run-id {plan.run_id}"
         note(printable(f"headgate newsletter: {error}\n{advice}"))
         raise typer.Exit(ABORTED) from None
-    if dry_run and text:
+    if dry_run:
         show(printable(text))
-    _tell(report)
+    _tell(report, note if dry_run else show)
 
 
 @app.command("history")
@@ -103,8 +103,7 @@ def history(config: ConfigOption = None, limit: LimitOption = 20, as_json: JsonO
     else:
         columns = [Column(name) for name in ("run", "started", "state")]
         columns += [Column(name, right=True) for name in ("judged", "fallbacks", "skipped", "mailed")]
-        rows = [_row(run, report) for run, report in reports]
-        show(*lay_out(columns, rows, width=stdout().width, note="cost"))
+        show(*lay_out(columns, [_row(report) for report in reports], width=stdout().width, note="cost"))
 
 
 def _options(settings: Settings) -> NewsletterOptions:
@@ -119,9 +118,9 @@ async def _run(settings: Settings, options: NewsletterOptions, plan: Plan) -> tu
     return report, "" if mail is None else mail.text()
 
 
-def _tell(report: Report) -> None:
+def _tell(report: Report, tell: Callable[[str], None]) -> None:
     for line in report.lines():
-        show(one_line(line))
+        tell(one_line(line))
     if report.skipped or report.fallback:
         note(f"To judge the rest: headgate newsletter run --run-id {report.run_id}")
 
@@ -143,16 +142,14 @@ async def _unfinished(gateway: Gateway) -> str:
     return max(open_runs, key=lambda run: run.started_at).id
 
 
-async def _history(gateway: Gateway, limit: int) -> list[tuple[Run, Report]]:
+async def _history(gateway: Gateway, limit: int) -> list[Report]:
     ledger = Ledger(gateway)
     runs = sorted(await ledger.runs(limit), key=lambda run: run.started_at, reverse=True)
-    return [
-        (run, Report.of(run, await ledger.verdicts(run), selected=sum(map(len, run.mailed)))) for run in runs
-    ]
+    return [Report.of(run, await ledger.verdicts(run), selected=sum(map(len, run.mailed))) for run in runs]
 
 
-def _row(run: Run, report: Report) -> Row:
-    words = (run.id, clock_time(run.started_at), str(run.state))
+def _row(report: Report) -> Row:
+    words = (report.run_id, clock_time(report.started_at), str(report.state))
     numbers = (report.ok, report.fallback, report.skipped, report.mailed)
     cells = tuple(Text(printable(word)) for word in (*words, *map(str, numbers)))
-    return Row(cells, Text(one_line(run.why or report.cost_words)))
+    return Row(cells, Text(one_line(report.why or report.cost_words)))

@@ -73,7 +73,7 @@ class Judge:
                 verdict = await self._verdict(item)
                 await self.ledger.save_verdict(item, verdict)
                 self.verdicts[item.id] = verdict
-                self._check_share(items)
+                self._count_fallbacks(items)
                 self.told(self._done(), len(items))
 
         self.told(self._done(), len(items))
@@ -81,7 +81,7 @@ class Judge:
             async with asyncio.TaskGroup() as workers:
                 for _ in range(min(self.model.parallel, len(waiting))):
                     workers.create_task(work())
-        except BaseExceptionGroup as group:
+        except ExceptionGroup as group:
             # One is enough to tell; the others were cancelled, or say the same.
             raise group.exceptions[0] from None
 
@@ -118,7 +118,7 @@ class Judge:
                 )
             except (headgate.Refused, headgate.UpstreamUnavailable) as error:
                 wait_s = error.retry_after_s or LEAST_CALL_S
-                if error.attempts or _now() + wait_s + LEAST_CALL_S > patient_until:
+                if error.attempts or patient_until - _now() < wait_s + LEAST_CALL_S:
                     raise
                 await asyncio.sleep(wait_s)
 
@@ -135,13 +135,11 @@ class Judge:
                 f" answered {failure_of(told)}. Check {self.model.setting}, and the credentials."
             )
 
-    def _check_share(self, items: Sequence[Item]) -> None:
-        """As soon as it is certain."""
-        failed = [
-            verdict
-            for item in items
-            if (verdict := self.verdicts.get(item.id)) and verdict.outcome is Outcome.FALLBACK
-        ]
+    def _count_fallbacks(self, items: Sequence[Item]) -> None:
+        """Too many are told as soon as that is certain."""
+        known = [verdict for item in items if (verdict := self.verdicts.get(item.id))]
+        failed = [verdict for verdict in known if verdict.outcome is Outcome.FALLBACK]
+        self.meter.fallbacks = len(failed)
         if len(failed) > self.most_fallbacks * len(items):
             causes = Counter(f"{verdict.upstream or ''} {verdict.failure}".strip() for verdict in failed)
             why = ", ".join(f"{cause} ({count})" for cause, count in causes.most_common(3))
@@ -161,10 +159,10 @@ class Judge:
         return self.until - _now()
 
     def _is_late(self, error: headgate.HeadgateError) -> bool:
-        """Whether only the run's own limit stood in the way."""
+        """Whether it is the run's own limit that stood in the way: a wait would have gone past it."""
         if isinstance(error, headgate.Refused):
-            return _now() + error.retry_after_s + LEAST_CALL_S > self.until
-        return isinstance(error, headgate.DeadlineExceeded) and self._left_s() < LEAST_CALL_S
+            return self._left_s() < error.retry_after_s + LEAST_CALL_S
+        return isinstance(error, headgate.DeadlineExceeded) and self._left_s() < PATIENCE_S
 
 
 def _is_set_up(error: headgate.HeadgateError) -> bool:

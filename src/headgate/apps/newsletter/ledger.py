@@ -21,10 +21,12 @@ T = TypeVar("T")
 
 
 class RunState(enum.StrEnum):
-    """Where a run is. What was in a `delivered` one is no news any more."""
+    """Where a run is. All but `delivered` can go on."""
 
     JUDGING = "judging"
     ABORTED = "aborted"
+    PARTIAL = "partial"
+    """Delivered, but some items have no verdict yet."""
     DELIVERED = "delivered"
 
 

@@ -1,4 +1,4 @@
-"""Counts what a run costs, from the gateway's events: calls, retries, dollars."""
+"""Counts what a run costs, from the gateway's events: calls, retries, dollars. The judge adds its fallbacks."""
 
 import headgate
 
@@ -9,6 +9,7 @@ class Meter:
     def __init__(self, model: str) -> None:
         self.calls = 0
         self.retries = 0
+        self.fallbacks = 0
         self._model = model
         self._costs: dict[str, float] = {}
 

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Self
 
@@ -15,7 +16,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Fallbacks and what was skipped are counted apart from what was judged, always."""
 
     run_id: str
+    started_at: datetime
     state: RunState
+    why: str | None
+    """Why it was aborted."""
     feeds: int
     feeds_failed: int
     collected: int
@@ -41,7 +45,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         costs = [verdict.cost_usd for verdict in answered]
         return cls(
             run_id=run.id,
+            started_at=run.started_at,
             state=run.state,
+            why=run.why,
             feeds=len(run.feeds),
             feeds_failed=sum(feed.error is not None for feed in run.feeds),
             collected=run.collected,

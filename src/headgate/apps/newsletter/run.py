@@ -159,7 +159,7 @@ class Newsletter:
             files = await deliver(mail, options) if mail is not None else []
             judged = [item for item in run.items if verdicts[item.id].outcome is Outcome.OK]
             await self._ledger.mark_seen(run.id, judged)
-            run = _delivered(run, fresh)
+            run = _delivered(run, fresh, whole=len(judged) == len(run.items))
             await self._ledger.save_run(run)
         return Report.of(run, verdicts, selected=len(selected), files=files), mail
 
@@ -174,6 +174,7 @@ class Newsletter:
         )
 
 
-def _delivered(run: Run, fresh: Sequence[Selected]) -> Run:
+def _delivered(run: Run, fresh: Sequence[Selected], *, whole: bool) -> Run:
     parts = (*run.mailed, tuple(one.item.id for one in fresh)) if fresh else run.mailed
-    return msgspec.structs.replace(run, state=RunState.DELIVERED, mailed=parts, why=None)
+    state = RunState.DELIVERED if whole else RunState.PARTIAL
+    return msgspec.structs.replace(run, state=state, mailed=parts, why=None)
