@@ -90,8 +90,8 @@ class Judge:
             return Verdict.skipped(run_id=self.run_id)
         try:
             reply = await self._ask(item)
-        except headgate.StoreUnavailable:
-            raise
+        except (headgate.InvalidRequest, headgate.StoreUnavailable):
+            raise  # Our own mistake, or nowhere to write verdicts down: no item can do better.
         except headgate.HeadgateError as error:
             if self._is_late(error):
                 return Verdict.skipped(run_id=self.run_id)
