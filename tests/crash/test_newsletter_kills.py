@@ -28,7 +28,9 @@ def _kill_in_the_middle(config: Path, server: JudgeServer, chance: random.Random
     return process.returncode == -9
 
 
-def test_killed_runs_go_on_pay_at_most_for_what_was_in_flight_and_end_with_the_same_mail(tmp_path: Path) -> None:
+def test_killed_runs_go_on_pay_at_most_for_what_was_in_flight_and_end_with_the_same_mail(
+    tmp_path: Path,
+) -> None:
     chance = random.Random(SEED)
     with judging(latency_s=0.02) as server:
         config = settings(tmp_path / "disturbed", server.base_url, items=ITEMS)

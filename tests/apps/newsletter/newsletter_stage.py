@@ -1,6 +1,6 @@
 """A newsletter on a real gateway and a real database in virtual time, with feeds as files."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -31,7 +31,7 @@ BEDROCK_RETRY = {
 }
 
 
-def rss(items: list[tuple[str, str, datetime | None]], title: str = "A feed") -> str:
+def rss(items: Sequence[tuple[str, str, datetime | None]], title: str = "A feed") -> str:
     """Items as (title, link, date)."""
     entries = "".join(
         f"<item><title>{name}</title><link>{link}</link><description>About {name}.</description>"

@@ -10,6 +10,7 @@ from apps.newsletter.newsletter_stage import open_stage
 
 import headgate
 from headgate.apps.newsletter.judging import Aborted
+from headgate.apps.newsletter.judging_model import simulated_judge
 from headgate.apps.newsletter.ledger import RunState
 from headgate.apps.newsletter.verdicts import Outcome
 from headgate.planner import virtual
@@ -105,7 +106,7 @@ def test_bedrock_s_validation_error_for_a_wrong_model_aborts_too(tmp_path: Path)
 
 def test_more_fallbacks_than_the_set_share_abort(tmp_path: Path) -> None:
     """Items that answer badly are no set-up error; too many of them are still no newsletter."""
-    bad = {"answers_by_pattern": {r'title": ?"A queue': '{"interest_label": "URGENT"}', **{}}}
+    bad = {"answers_by_pattern": {r'title": ?"A queue': '{"interest_label": "URGENT"}'}}
 
     async def main(world: World) -> None:
         async with open_stage(world, tmp_path, bad, most_fallbacks=0.2) as stage:
@@ -118,8 +119,6 @@ def test_more_fallbacks_than_the_set_share_abort(tmp_path: Path) -> None:
 
 def test_a_fallback_is_ignore_without_confidence_and_tags_and_counted_apart(tmp_path: Path) -> None:
     """The first newsletter counted fallbacks as judged, in the mail and in the bill."""
-    from headgate.apps.newsletter.judging_model import simulated_judge  # noqa: PLC0415
-
     one_bad = {"answers_by_pattern": {r'title": ?"A queue that holds 4"': "no JSON", **simulated_judge()}}
 
     async def main(world: World) -> None:
@@ -201,7 +200,9 @@ def test_a_run_that_was_cancelled_goes_on_with_the_same_items(tmp_path: Path) ->
                     await stage.run()
             calls = stage.provider.calls
         (tmp_path / "feeds" / "feed0.xml").write_text("gone")
-        async with open_stage(world, tmp_path, feeds=tmp_path / "feeds" / "feeds.yaml", local_feeds=True) as stage:
+        async with open_stage(
+            world, tmp_path, feeds=tmp_path / "feeds" / "feeds.yaml", local_feeds=True
+        ) as stage:
             report, _ = await stage.run()
             assert report.ok == report.candidates == 40
             assert calls + stage.provider.calls <= 40 + 5
@@ -209,7 +210,9 @@ def test_a_run_that_was_cancelled_goes_on_with_the_same_items(tmp_path: Path) ->
     virtual.run(main)
 
 
-def test_what_was_delivered_is_no_news_for_the_next_run_and_a_dry_run_delivers_nothing(tmp_path: Path) -> None:
+def test_what_was_delivered_is_no_news_for_the_next_run_and_a_dry_run_delivers_nothing(
+    tmp_path: Path,
+) -> None:
     async def main(world: World) -> None:
         async with open_stage(world, tmp_path) as stage:
             report, mail = await stage.run("dry", dry_run=True)

@@ -1,5 +1,6 @@
 """From settings to a newsletter that can run: used by the command line and by AWS Lambda alike."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -41,6 +42,7 @@ async def open_newsletter(
     material = Material.read(options)
     settings, model = choose_model(settings, options, env)
     prices = headgate.Prices()
-    prices.load()
+    # The bill is to be whole: the first answers wait for the list of prices, about a second.
+    await asyncio.to_thread(prices.load().join)
     async with headgate.open(settings, prices=prices) as gateway:
         yield Newsletter(gateway, options, material, model, told=told)

@@ -192,7 +192,7 @@ def _check_patterns(review: Review, name: str, value: object) -> None:
             # Trying it out is the only way to learn whether the answer names groups that are not there.
             re.compile(f"{pattern}|").sub(answer, "")
         except (re.error, IndexError) as error:
-            review.add(f"{name}[{pattern!r:.60}]", f"cannot be used: {error}")
+            review.add(name, f"{pattern!r:.60} cannot be used: {error}")
 
 
 def _check_flag(review: Review, name: str, value: object) -> None:
