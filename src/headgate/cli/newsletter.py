@@ -1,5 +1,6 @@
 """`headgate newsletter`: run it, and look at its history."""
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,12 +28,12 @@ from headgate.cli.tables import Column, Row, lay_out
 from headgate.cli.words import clock_time, one_line, printable
 from headgate.core.errors import InvalidRequest
 from headgate.gateway import Gateway
+from headgate.runner.jobs import MOST_LISTED
 from headgate.settings import Settings
 
 app = typer.Typer(help="Judge feeds against a profile, and mail what is worth it.", no_args_is_help=True)
 ABORTED: Final = 3
 """Nothing was mailed."""
-MOST_LOOKED_THROUGH: Final = 100
 
 
 @app.command("run")
@@ -67,25 +68,19 @@ def run(
     and pays for nothing twice.
     """
     settings = settings_to_look(config)
-    options = _options(settings)
-    options = replace(
-        options,
-        profile=profile or options.profile,
-        feeds=feeds or options.feeds,
-        out=out or options.out,
-    )
-    if run_id is None:
-        run_id = run_looking(settings, _unfinished) if resume else new_run_id(datetime.now(UTC))
+    options = _options(settings, profile, feeds, out)
+    if resume:
+        run_id = run_looking(settings, lambda gateway: _unfinished(gateway, run_id))
     plan = Plan(
-        run_id=check_run_id(run_id),
+        run_id=check_run_id(run_id or new_run_id(datetime.now(UTC))),
         dry_run=dry_run,
-        **({} if time_limit is None else {"time_limit_s": time_limit}),
+        time_limit_s=math.inf if time_limit is None else time_limit,
     )
     try:
         report, text = run_for_long(_run(settings, options, plan))
     except (Aborted, NotDelivered) as error:
-        advice = f"Nothing was mailed. When it is mended: headgate newsletter run --run-id {plan.run_id}"
-        note(printable(f"headgate newsletter: {error}\n{advice}"))
+        note(printable(f"headgate newsletter: {error}"))
+        note(f"Nothing was mailed. When it is mended: headgate newsletter run --run-id {plan.run_id}")
         raise typer.Exit(ABORTED) from None
     if dry_run:
         show(printable(text))
@@ -106,9 +101,15 @@ def history(config: ConfigOption = None, limit: LimitOption = 20, as_json: JsonO
         show(*lay_out(columns, [_row(report) for report in reports], width=stdout().width, note="cost"))
 
 
-def _options(settings: Settings) -> NewsletterOptions:
+def _options(
+    settings: Settings, profile: Path | None, feeds: Path | None, out: Path | None
+) -> NewsletterOptions:
+    """Those of the settings, with what was typed on top."""
     found = settings.apps.get(NAME)
-    return found if isinstance(found, NewsletterOptions) else NewsletterOptions()
+    options = found if isinstance(found, NewsletterOptions) else NewsletterOptions()
+    return replace(
+        options, profile=profile or options.profile, feeds=feeds or options.feeds, out=out or options.out
+    )
 
 
 async def _run(settings: Settings, options: NewsletterOptions, plan: Plan) -> tuple[Report, str]:
@@ -134,12 +135,17 @@ def _bar() -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(line, completed=done, total=total)
 
 
-async def _unfinished(gateway: Gateway) -> str:
-    runs = await Ledger(gateway).runs(MOST_LOOKED_THROUGH)
-    open_runs = [run for run in runs if run.state is not RunState.DELIVERED]
-    if not open_runs:
+async def _unfinished(gateway: Gateway, run_id: str | None) -> str:
+    """The run that was named, or the latest that is not over."""
+    ledger = Ledger(gateway)
+    if run_id is not None:
+        if await ledger.run(check_run_id(run_id)) is None:
+            raise InvalidRequest(f"there is no run {run_id!r} to go on with", param="run_id")
+        return run_id
+    waiting = [run for run in await ledger.runs(MOST_LISTED) if run.state is not RunState.DELIVERED]
+    if not waiting:
         raise InvalidRequest("no run waits to go on: every one was delivered", param="resume")
-    return max(open_runs, key=lambda run: run.started_at).id
+    return max(waiting, key=lambda run: run.started_at).id
 
 
 async def _history(gateway: Gateway, limit: int) -> list[Report]:
