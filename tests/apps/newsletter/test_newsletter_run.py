@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from apps.newsletter.newsletter_stage import open_stage
+from apps.newsletter.newsletter_stage import open_stage, write_feeds
 
 import headgate
 from headgate.apps.newsletter.judging import Aborted
@@ -39,7 +39,12 @@ class Structure(HTMLParser):
 @pytest.mark.parametrize("seed", range(20))
 def test_120_items_with_a_fifth_throttled_are_all_judged_for_a_fair_price(tmp_path: Path, seed: int) -> None:
     """The first newsletter lost every throttled article; with nested retries it then paid 25 calls for one."""
-    throttling = {"failures": {"throttled": 0.2}, "retry_after_s": 3.0, "failure_latency_s": 0.2}
+    throttling = {
+        "failures": {"throttled": 0.2},
+        "retry_after_s": 3.0,
+        "failure_latency_s": 0.2,
+        "seed": seed,
+    }
 
     async def main(world: World) -> None:
         async with open_stage(world, tmp_path, throttling, items=120) as stage:
@@ -227,14 +232,32 @@ def test_what_was_delivered_is_no_news_for_the_next_run_and_a_dry_run_delivers_n
     virtual.run(main)
 
 
-def test_a_run_whose_feeds_all_fail_aborts(tmp_path: Path) -> None:
+def test_an_aborted_run_goes_on_once_it_is_mended(tmp_path: Path) -> None:
+    """Its old fallbacks must not abort it again before they were asked about."""
+    down = {"outcome": "transient"}
+
+    async def main(world: World) -> None:
+        async with open_stage(world, tmp_path, down, items=40) as stage:
+            with pytest.raises(Aborted, match="transient 503"):
+                await stage.run()
+        async with open_stage(world, tmp_path, items=40) as stage:
+            report, _ = await stage.run()
+            assert (report.ok, report.state, report.why) == (40, RunState.DELIVERED, None)
+
+    virtual.run(main)
+
+
+def test_a_run_whose_feeds_all_fail_aborts_and_asks_them_again_when_it_goes_on(tmp_path: Path) -> None:
     listed = tmp_path / "feeds.yaml"
-    listed.write_text("[missing.xml]")
+    listed.write_text("[feed0.xml]")
 
     async def main(world: World) -> None:
         async with open_stage(world, tmp_path, feeds=listed, local_feeds=True) as stage:
-            with pytest.raises(Aborted, match=r"none of the 1 feeds could be read.*missing\.xml"):
+            with pytest.raises(Aborted, match=r"none of the 1 feeds could be read.*feed0\.xml"):
                 await stage.run()
+            write_feeds(tmp_path, 3, 1)
+            report, _ = await stage.run()
+            assert report.ok == 3
 
     virtual.run(main)
 

@@ -51,7 +51,8 @@ class Judge:
     """On the loop's clock."""
     told: Callable[[int, int], None] = lambda _done, _total: None
     verdicts: dict[str, Verdict] = field(default_factory=dict)
-    """By item; those known before included."""
+    """By item, final ones known before included."""
+    _counts: Counter[Outcome] = field(default_factory=Counter)
     _first_failures: list[headgate.HeadgateError] = field(default_factory=list)
     """Before anything succeeded."""
     _succeeded: bool = False
@@ -60,23 +61,24 @@ class Judge:
 
     async def judge(self, items: Sequence[Item]) -> None:
         """A verdict for every item. `Aborted` when that is beyond hope."""
-        await self._round([item for item in items if not self._is_final(item)], items)
+        self._counts = Counter(verdict.outcome for verdict in self.verdicts.values())
+        self.told(self._counts[Outcome.OK], len(items))
+        await self._round([item for item in items if item.id not in self.verdicts], len(items))
         again, self._again = self._again, []
-        await self._round(again, items)
+        await self._round(again, len(items))
 
-    async def _round(self, some: Sequence[Item], items: Sequence[Item]) -> None:
-        waiting = deque(some)
+    async def _round(self, items: Sequence[Item], total: int) -> None:
+        waiting = deque(items)
 
         async def work() -> None:
             while waiting:
                 item = waiting.popleft()
                 verdict = await self._verdict(item)
                 await self.ledger.save_verdict(item, verdict)
-                self.verdicts[item.id] = verdict
-                self._count_fallbacks(items)
-                self.told(self._done(), len(items))
+                self._note(item, verdict)
+                self._check_fallbacks(total)
+                self.told(self._counts[Outcome.OK], total)
 
-        self.told(self._done(), len(items))
         try:
             async with asyncio.TaskGroup() as workers:
                 for _ in range(min(self.model.parallel, len(waiting))):
@@ -114,7 +116,7 @@ class Judge:
                     lane=headgate.Lane.BATCH,
                     deadline_s=None if self._left_s() == math.inf else self._left_s(),
                     check=check_answer,
-                    max_tokens=MOST_OUTPUT_TOKENS,
+                    max_completion_tokens=MOST_OUTPUT_TOKENS,
                 )
             except (headgate.Refused, headgate.UpstreamUnavailable) as error:
                 wait_s = error.retry_after_s or LEAST_CALL_S
@@ -135,25 +137,27 @@ class Judge:
                 f" answered {failure_of(told)}. Check {self.model.setting}, and the credentials."
             )
 
-    def _count_fallbacks(self, items: Sequence[Item]) -> None:
+    def _note(self, item: Item, verdict: Verdict) -> None:
+        if (before := self.verdicts.get(item.id)) is not None:
+            self._counts[before.outcome] -= 1
+        self._counts[verdict.outcome] += 1
+        self.verdicts[item.id] = verdict
+        self.meter.fallbacks = self._counts[Outcome.FALLBACK]
+
+    def _check_fallbacks(self, total: int) -> None:
         """Too many are told as soon as that is certain."""
-        known = [verdict for item in items if (verdict := self.verdicts.get(item.id))]
-        failed = [verdict for verdict in known if verdict.outcome is Outcome.FALLBACK]
-        self.meter.fallbacks = len(failed)
-        if len(failed) > self.most_fallbacks * len(items):
-            causes = Counter(f"{verdict.upstream or ''} {verdict.failure}".strip() for verdict in failed)
-            why = ", ".join(f"{cause} ({count})" for cause, count in causes.most_common(3))
+        failed = self._counts[Outcome.FALLBACK]
+        if failed > self.most_fallbacks * total:
+            told = (
+                f"{verdict.upstream or ''} {verdict.failure}".strip()
+                for verdict in self.verdicts.values()
+                if verdict.failure
+            )
+            why = ", ".join(f"{cause} ({count})" for cause, count in Counter(told).most_common(3))
             raise Aborted(
-                f"{len(failed)} of {len(items)} items have no verdict, more than apps.newsletter.most_fallbacks ="
+                f"{failed} of {total} items have no verdict, more than apps.newsletter.most_fallbacks ="
                 f" {self.most_fallbacks:g} allows: {why}. Look at {self.model.setting}."
             )
-
-    def _is_final(self, item: Item) -> bool:
-        verdict = self.verdicts.get(item.id)
-        return verdict is not None and verdict.outcome is Outcome.OK
-
-    def _done(self) -> int:
-        return sum(verdict.outcome is Outcome.OK for verdict in self.verdicts.values())
 
     def _left_s(self) -> float:
         return self.until - _now()

@@ -17,6 +17,7 @@ RUNS: Final = "newsletter.runs"
 VERDICTS: Final = "newsletter.verdicts"
 SEEN: Final = "newsletter.seen"
 FEEDS: Final = "newsletter.feeds"
+STORE_RESTS_S: Final = (0.2, 1.0, 3.0, 5.0)
 T = TypeVar("T")
 
 
@@ -54,6 +55,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     why: str | None = None
     """Why it was aborted."""
 
+    @property
+    def unread(self) -> bool:
+        """No feed could be read: there is nothing to go on with."""
+        return all(feed.error is not None for feed in self.feeds)
+
 
 class KnownFeed(msgspec.Struct, frozen=True, kw_only=True):
     """What a feed said last time: asked politely, it says "unchanged" and sends nothing."""
@@ -82,8 +88,16 @@ class Ledger:
         return [msgspec.convert(record.body, Run) for record in found]
 
     async def save_verdict(self, item: Item, verdict: Verdict) -> None:
-        """When this returns, it is durable."""
-        await self._records.put(VERDICTS, _key(verdict.run_id, item), {"url": item.url, **_body(verdict)})
+        """When this returns, it is durable. It is paid for: a database that restarts just now is waited for."""
+        body = {"url": item.url, **_body(verdict)}
+        for rest_s in (*STORE_RESTS_S, None):
+            try:
+                await self._records.put(VERDICTS, _key(verdict.run_id, item), body)
+                break
+            except headgate.StoreUnavailable as error:
+                if rest_s is None or not error.waiting_helps:
+                    raise
+                await asyncio.sleep(rest_s)
 
     async def verdicts(self, run: Run) -> dict[str, Verdict]:
         """Those that are known, by item."""

@@ -87,7 +87,9 @@ class Newsletter:
         """Begin the run, or go on with it. `Aborted` when nothing should be mailed."""
         until = asyncio.get_running_loop().time() + plan.time_limit_s
         until -= min(CLOSING_S, plan.time_limit_s / 10) if plan.time_limit_s < math.inf else 0.0
-        run = await self._ledger.run(plan.run_id) or await self._begin(plan.run_id, until)
+        run = await self._ledger.run(plan.run_id)
+        if run is None or run.unread:
+            run = await self._begin(plan.run_id, until)
         try:
             self._check_feeds(run)
             verdicts = await self._judge(run, until)
@@ -124,7 +126,7 @@ class Newsletter:
         return chosen
 
     def _check_feeds(self, run: Run) -> None:
-        if all(feed.error is not None for feed in run.feeds):
+        if run.unread:
             first = run.feeds[0]
             raise Aborted(
                 f"none of the {len(run.feeds)} feeds could be read; the first, {first.feed}: {first.error}."
@@ -141,7 +143,7 @@ class Newsletter:
             most_fallbacks=self._options.most_fallbacks,
             until=until,
             told=self._told,
-            verdicts=await self._ledger.verdicts(run),
+            verdicts=_final(await self._ledger.verdicts(run)),
         )
         await judge.judge(run.items)
         return judge.verdicts
@@ -172,6 +174,10 @@ class Newsletter:
             selected=selected,
             note=f"{report.candidates} candidates from {report.feeds} feeds: {report.judged_words}.",
         )
+
+
+def _final(verdicts: Mapping[str, Verdict]) -> dict[str, Verdict]:
+    return {item_id: verdict for item_id, verdict in verdicts.items() if verdict.outcome is Outcome.OK}
 
 
 def _delivered(run: Run, fresh: Sequence[Selected], *, whole: bool) -> Run:
