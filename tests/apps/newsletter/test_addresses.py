@@ -48,6 +48,7 @@ def test_http_and_https_are_one_page() -> None:
         "http://[::1",
         "http://a:x/",
         "http://a/\x1b",
+        "http://a/" + "x" * 2000,
     ],
 )
 def test_what_is_no_page_has_no_address(given: str) -> None:

@@ -64,8 +64,9 @@ def test_a_domain_gets_no_more_than_its_share() -> None:
 def test_without_feedparser_the_missing_extra_is_named() -> None:
     code = (
         "import sys; sys.modules['feedparser'] = None\n"
-        "from headgate.apps.newsletter.parsing import parse_feed\n"
-        "parse_feed(b'', name='n')"
+        "from headgate.apps.newsletter.options import NewsletterOptions\n"
+        "from headgate.apps.newsletter.run import Material\n"
+        "Material.read(NewsletterOptions())"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert MISSING_EXTRA in ended.stderr

@@ -95,6 +95,12 @@ def test_every_mistake_of_the_options_is_told_at_once() -> None:
     }
 
 
+@pytest.mark.parametrize("address", ["", "@", "a@", "@b", "a b@c", "a@b\n", "ä@b.example", "a@b@c"])
+def test_what_is_no_address_is_found_before_a_mail_is_due(address: str) -> None:
+    with pytest.raises(headgate.InvalidSettings, match="mail_from"):
+        NewsletterOptions(mail_from=address)
+
+
 def test_the_mail_server_s_password_never_prints() -> None:
     assert "hush" not in repr(NewsletterOptions(smtp_user="me", smtp_password="hush"))
 

@@ -9,6 +9,7 @@ _TRACKING: Final = re.compile(
     r"utm_\w+|fbclid|gclid|dclid|msclkid|mc_cid|mc_eid|igshid|_hsenc|_hsmi", re.IGNORECASE
 )
 _ENCODED: Final = re.compile(r"%[0-9a-fA-F]{2}")
+LONGEST: Final = 2000
 _UNRESERVED: Final = re.compile(r"[A-Za-z0-9._~-]")
 
 
@@ -27,7 +28,8 @@ def canonical(url: str) -> str | None:
     if port not in {None, _DEFAULT_PORTS[scheme]}:
         place += f":{port}"
     path = _spelled(parts.path) or "/"
-    return urllib.parse.urlunsplit((scheme, place, path, _untracked(parts.query), ""))
+    spelled = urllib.parse.urlunsplit((scheme, place, path, _untracked(parts.query), ""))
+    return spelled if len(spelled) <= LONGEST else None
 
 
 def same_page(canonical_url: str) -> str:

@@ -59,6 +59,8 @@ class Collector:
                     hosts.create_task(self._ask_host(several, done))
         except TimeoutError:
             pass
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from None
         late = FeedReport(feed="", error="there was no time left for it")
         return [
             done.get(feed.name) or Collected(msgspec.structs.replace(late, feed=feed.name)) for feed in feeds

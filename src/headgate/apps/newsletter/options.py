@@ -1,9 +1,14 @@
 """What an operator can decide about the newsletter, as one checked record."""
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import headgate
+
+_ATOM: Final = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
+_ADDRESS: Final = re.compile(rf"{_ATOM}(\.{_ATOM})*@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +56,7 @@ class NewsletterOptions:
         review = headgate.Review()
         review.number("parallel", self.parallel, least=1, most=1000, whole=True)
         review.number("host_spacing_s", self.host_spacing_s, most=3600)
-        review.number("candidates", self.candidates, least=1, most=10_000, whole=True)
+        review.number("candidates", self.candidates, least=1, most=500, whole=True)
         review.number("candidates_per_domain", self.candidates_per_domain, whole=True)
         review.number("selected", self.selected, least=1, most=1000, whole=True)
         review.number("selected_per_domain", self.selected_per_domain, whole=True)
@@ -61,11 +66,13 @@ class NewsletterOptions:
         review.refuse()
 
     def _check_mail(self, review: headgate.Review) -> None:
+        if not self.title.strip() or not self.title.isprintable():
+            review.add("title", f"must be text on one line, not {self.title!r:.60}")
         for index, address in enumerate(self.mail_to):
             if not _is_address(address):
-                review.add(f"mail_to[{index}]", f"must be an address, not {address!r}")
+                review.add(f"mail_to[{index}]", f"must be an address, not {address!r:.60}")
         if self.mail_from is not None and not _is_address(self.mail_from):
-            review.add("mail_from", f"must be an address, not {self.mail_from!r}")
+            review.add("mail_from", f"must be an address, not {self.mail_from!r:.60}")
         if self.smtp_host is not None and not (self.mail_from and self.mail_to):
             review.add("smtp_host", "needs mail_from and mail_to")
         if (self.smtp_user is None) != (self.smtp_password is None):
@@ -73,4 +80,4 @@ class NewsletterOptions:
 
 
 def _is_address(text: object) -> bool:
-    return isinstance(text, str) and text.isprintable() and 0 < text.find("@") < len(text) - 1
+    return isinstance(text, str) and _ADDRESS.fullmatch(text) is not None

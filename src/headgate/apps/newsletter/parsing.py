@@ -1,7 +1,7 @@
 """A feed's bytes into items: RSS and Atom by feedparser, their HTML into plain text."""
 
 import calendar
-import html
+import importlib.util
 import re
 from datetime import UTC, datetime
 from html.parser import HTMLParser
@@ -22,17 +22,25 @@ class NoFeed(ValueError):
     """What came is no RSS and no Atom."""
 
 
+def check_extra() -> None:
+    """Told before anything is asked. Looked for, not imported: that takes a while."""
+    if importlib.util.find_spec("feedparser") is None:
+        raise headgate.SettingsError(MISSING_EXTRA)
+
+
 def parse_feed(content: bytes, *, name: str) -> list[Item]:
     """The items that have an address; `name` stands in for a feed without a title. Slow: not for the event loop."""
+    import feedparser  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra: not everybody has it
+
     try:
-        import feedparser  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra: not everybody has it
-    except ImportError as error:
-        raise headgate.SettingsError(MISSING_EXTRA) from error
-    feed = feedparser.parse(content)
+        feed = feedparser.parse(content)
+        source = plain(feed.feed.get("title", ""), LONGEST_TITLE) or name
+        items = [_item(entry, source) for entry in feed.entries[:MOST_ITEMS]]
+    except Exception as error:
+        # Foreign code over strangers' bytes: whatever breaks there, it is this feed's trouble alone.
+        raise NoFeed(f"it cannot be read: {type(error).__name__}") from error
     if not feed.get("version"):
         raise NoFeed("it is no RSS or Atom feed")
-    source = plain(feed.feed.get("title", ""), LONGEST_TITLE) or name
-    items = (_item(entry, source) for entry in feed.entries[:MOST_ITEMS])
     return [item for item in items if item is not None]
 
 
@@ -62,7 +70,7 @@ def plain(text: str, longest: int) -> str:
     reader.feed(text)
     reader.close()
     words = re.sub(r"\s+", " ", "".join(char if char.isprintable() else " " for char in "".join(reader.said)))
-    words = html.unescape(words).strip()
+    words = words.strip()
     if len(words) <= longest:
         return words
     return words[: longest - 1].rsplit(" ", 1)[0] + "…"

@@ -23,6 +23,7 @@ from headgate.apps.newsletter.ledger import Ledger, Run, RunState
 from headgate.apps.newsletter.mail import Mail
 from headgate.apps.newsletter.meter import Meter
 from headgate.apps.newsletter.options import NewsletterOptions
+from headgate.apps.newsletter.parsing import check_extra
 from headgate.apps.newsletter.profile import Profile, read_profile
 from headgate.apps.newsletter.report import Report
 from headgate.apps.newsletter.selection import Selected, select
@@ -45,6 +46,7 @@ class Material:
     @classmethod
     def read(cls, options: NewsletterOptions) -> "Material":
         """The samples stand in for what is not set."""
+        check_extra()
         sample = options.feeds is None
         feeds = read_feeds(options.feeds or SAMPLES / "feeds.yaml", local=sample or options.local_feeds)
         return cls(read_profile(options.profile or SAMPLES / "profile.yaml"), feeds)
