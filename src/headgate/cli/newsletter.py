@@ -90,9 +90,10 @@ def run(
 @app.command("history")
 def history(config: ConfigOption = None, limit: LimitOption = 20, as_json: JsonOption = False) -> None:
     """List the latest runs: what was judged, mailed and spent."""
-    reports = run_looking(settings_to_look(config), lambda gateway: _history(gateway, limit))
+    reports, has_more = run_looking(settings_to_look(config), lambda gateway: _history(gateway, limit))
     if as_json:
-        show_json({"object": "list", "data": reports})
+        last_id = min((report.run_id for report in reports), default=None)
+        show_json({"object": "list", "data": reports, "has_more": has_more, "last_id": last_id})
     elif not reports:
         note(Text("No newsletter has run yet.", "dim"))
     else:
@@ -148,10 +149,14 @@ async def _unfinished(gateway: Gateway, run_id: str | None) -> str:
     return max(waiting, key=lambda run: run.started_at).id
 
 
-async def _history(gateway: Gateway, limit: int) -> list[Report]:
+async def _history(gateway: Gateway, limit: int) -> tuple[list[Report], bool]:
+    """The latest runs, and whether there are more."""
     ledger = Ledger(gateway)
-    runs = sorted(await ledger.runs(limit), key=lambda run: run.started_at, reverse=True)
-    return [Report.of(run, await ledger.verdicts(run), selected=sum(map(len, run.mailed))) for run in runs]
+    runs = await ledger.runs(limit)
+    has_more = bool(runs and await ledger.runs(1, after=runs[-1].id))
+    runs.sort(key=lambda run: run.started_at, reverse=True)
+    reports = [Report.of(run, await ledger.verdicts(run), selected=sum(map(len, run.mailed))) for run in runs]
+    return reports, has_more
 
 
 def _row(report: Report) -> Row:

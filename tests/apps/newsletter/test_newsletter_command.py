@@ -19,7 +19,9 @@ def test_it_runs_out_of_the_box_and_its_history_tells(tmp_path: Path) -> None:
     assert "discount" not in text
     assert text.count("https://operations.example/2026/retry-storm") == 1
     code, out, _ = finish(start("history", "--json", cwd=tmp_path))
-    [run] = json.loads(out)["data"]
+    listed = json.loads(out)
+    [run] = listed["data"]
+    assert (listed["has_more"], listed["last_id"]) == (False, "first")
     assert (code, run["run_id"], run["state"], run["ok"]) == (0, "first", "delivered", 8)
     assert "first" in finish(start("history", cwd=tmp_path))[1]
 

@@ -12,6 +12,7 @@ from headgate.apps.newsletter.feed_list import read_feeds
 from headgate.apps.newsletter.options import NewsletterOptions
 from headgate.apps.newsletter.profile import read_profile
 from headgate.apps.newsletter.run import SAMPLES
+from headgate.wiring.apps import build_apps
 
 OPML = """<?xml version="1.0"?><opml version="2.0"><body><outline text="Folder">
 <outline type="rss" text="A" xmlUrl="https://a.example/feed"/><outline text="B" xmlUrl="https://b.example/feed"/>
@@ -76,6 +77,12 @@ def test_the_sample_profile_has_five_tiers() -> None:
 def test_a_wrong_profile_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(headgate.SettingsError, match="profile"):
         read_profile(_file(tmp_path, text))
+
+
+def test_a_gateway_with_the_newsletter_in_its_settings_opens(tmp_path: Path) -> None:
+    settings = wiring.read_settings({"data_dir": str(tmp_path), "apps": {"newsletter": {}}}, env={})
+    assert settings.apps == {"newsletter": NewsletterOptions()}
+    assert [app.name for app in build_apps(settings.apps)] == ["newsletter"]
 
 
 def test_every_mistake_of_the_options_is_told_at_once() -> None:

@@ -47,10 +47,11 @@ class Judge:
     model: JudgingModel
     run_id: str
     most_fallbacks: float
-    until: float = math.inf
-    """On the loop's clock."""
-    told: Callable[[int, int], None] = lambda _done, _total: None
-    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    until: float
+    """On the loop's clock; infinite without a time limit."""
+    told: Callable[[int, int], None]
+    """Hears how many of how many have their verdict."""
+    verdicts: dict[str, Verdict]
     """By item, final ones known before included."""
     _counts: Counter[Outcome] = field(default_factory=Counter)
     _first_failures: list[headgate.HeadgateError] = field(default_factory=list)

@@ -82,9 +82,9 @@ class Ledger:
     async def save_run(self, run: Run) -> None:
         await self._records.put(RUNS, run.id, _body(run))
 
-    async def runs(self, limit: int) -> list[Run]:
+    async def runs(self, limit: int, after: str | None = None) -> list[Run]:
         """The latest ids first."""
-        found = await self._records.list(RUNS, limit=limit)
+        found = await self._records.list(RUNS, limit=limit, after=after)
         return [msgspec.convert(record.body, Run) for record in found]
 
     async def save_verdict(self, item: Item, verdict: Verdict) -> None:

@@ -15,7 +15,8 @@ from headgate.apps.newsletter.contract import Label
 from headgate.apps.newsletter.selection import Selected
 
 HEADINGS: Final = {Label.ACT_NOW: "Act now", Label.THINK: "Worth thinking about", Label.FYI: "Good to know"}
-_COLOURS: Final = {Label.ACT_NOW: "#b3261e", Label.THINK: "#1d4ed8", Label.FYI: "#4b5563"}
+_COLOURS: Final = {Label.ACT_NOW: "#dc2626", Label.THINK: "#3b82f6", Label.FYI: "#78716c"}
+"""To be read on white and on black."""
 _WIDTH: Final = 78
 _STYLE: Final = (
     "body{margin:0;padding:24px 12px;background:#f5f5f4;color:#1c1917;font:16px/1.5 system-ui,sans-serif}"
@@ -73,7 +74,8 @@ class Mail:
 
     def message(self, sender: str, receivers: Sequence[str]) -> EmailMessage:
         """The same run sends the same id: whoever gets it twice, after a crash, can tell."""
-        message = EmailMessage(policy=SMTP)
+        # Seven bits pass every server.
+        message = EmailMessage(policy=SMTP.clone(cte_type="7bit"))
         message["Subject"] = self.subject
         message["From"] = Address(addr_spec=sender)
         message["To"] = [Address(addr_spec=receiver) for receiver in receivers]

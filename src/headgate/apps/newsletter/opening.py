@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -16,8 +17,8 @@ _RUN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def new_run_id(now: datetime) -> str:
-    """Later runs have later ids. Two within a second are one run."""
-    return f"{now.astimezone(UTC):%Y%m%d-%H%M%S}"
+    """Later runs have later ids; two within a second have two."""
+    return f"{now.astimezone(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
 def check_run_id(run_id: str) -> str:

@@ -1,4 +1,7 @@
-"""A run, step by step: collect, choose candidates, judge, select, deliver. Each step that costs anything is written down."""
+"""A run, step by step: collect, choose candidates, judge, select, deliver. Each step that costs anything is written down.
+
+The calls are direct ones, not jobs: somebody waits for the run, within a time limit, and a run that ended leaves nothing at work.
+"""
 
 import asyncio
 import math
