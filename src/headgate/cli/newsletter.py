@@ -13,11 +13,11 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 from rich.text import Text
 
-from headgate.apps.newsletter import NAME, NewsletterOptions
+from headgate.apps.newsletter import NewsletterOptions
 from headgate.apps.newsletter.delivery import NotDelivered
 from headgate.apps.newsletter.judging import Aborted
 from headgate.apps.newsletter.ledger import Ledger, RunState
-from headgate.apps.newsletter.opening import check_run_id, new_run_id, open_newsletter
+from headgate.apps.newsletter.opening import check_run_id, new_run_id, open_newsletter, options_of
 from headgate.apps.newsletter.report import Report
 from headgate.apps.newsletter.run import Plan
 from headgate.cli.options import ConfigOption, JsonOption, LimitOption, read_seconds
@@ -106,8 +106,7 @@ def _options(
     settings: Settings, profile: Path | None, feeds: Path | None, out: Path | None
 ) -> NewsletterOptions:
     """Those of the settings, with what was typed on top."""
-    found = settings.apps.get(NAME)
-    options = found if isinstance(found, NewsletterOptions) else NewsletterOptions()
+    options = options_of(settings)
     return replace(
         options, profile=profile or options.profile, feeds=feeds or options.feeds, out=out or options.out
     )

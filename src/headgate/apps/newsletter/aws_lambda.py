@@ -15,9 +15,8 @@ from typing import Any, Final, Protocol
 import msgspec
 
 import headgate
-from headgate.apps.newsletter import NAME, NewsletterOptions
 from headgate.apps.newsletter.meter import Meter
-from headgate.apps.newsletter.opening import check_run_id, open_newsletter
+from headgate.apps.newsletter.opening import check_run_id, open_newsletter, options_of
 from headgate.apps.newsletter.report import Report
 from headgate.apps.newsletter.run import Plan
 
@@ -60,11 +59,10 @@ def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
 
 async def _run(plan: Plan) -> Report:
     settings = headgate.read_settings()
-    found = settings.apps.get(NAME)
-    options = found if isinstance(found, NewsletterOptions) else NewsletterOptions()
     # Only the temporary folder can be written to; what is absolute was meant so.
     folder = Path(tempfile.gettempdir())
     settings = replace(settings, data_dir=folder / settings.data_dir)
+    options = options_of(settings)
     options = replace(options, out=folder / options.out)
     async with open_newsletter(settings, options, env=os.environ) as newsletter:
         try:

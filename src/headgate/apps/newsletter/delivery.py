@@ -12,7 +12,7 @@ import headgate
 from headgate.apps.newsletter.mail import Mail
 from headgate.apps.newsletter.options import NewsletterOptions
 
-SMTP_TIMEOUT_S: Final = 30.0
+SMTP_TIMEOUT_S: Final = 10.0
 NOBODY: Final = "newsletter@localhost"
 
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 import headgate
+from headgate.apps.newsletter import NAME
 from headgate.apps.newsletter.judging_model import choose_model
 from headgate.apps.newsletter.options import NewsletterOptions
 from headgate.apps.newsletter.run import Material, Newsletter
@@ -29,6 +30,12 @@ def check_run_id(run_id: str) -> str:
             param="run_id",
         )
     return run_id
+
+
+def options_of(settings: headgate.Settings) -> NewsletterOptions:
+    """The newsletter runs whether or not the settings list it."""
+    found = settings.apps.get(NAME)
+    return found if isinstance(found, NewsletterOptions) else NewsletterOptions()
 
 
 @asynccontextmanager
