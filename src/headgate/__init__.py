@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         UpstreamThrottled,
         UpstreamUnavailable,
     )
+    from headgate.core.events import AttemptEnded, Responded, RetryScheduled
     from headgate.core.failures import Failure, FailureKind, Scope
     from headgate.core.job import Attempt, DeadLetter, Job, JobState, Reason
     from headgate.core.messages import Answer, Chunk, Lane, Reply, Request, Usage
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
     from headgate.fetching import fetch
     from headgate.gateway import Gateway
     from headgate.mounting import App, AppCall, AppDoor, AppReply, AppRoute, AppStream
+    from headgate.observe.prices import Prices
     from headgate.runner.context import Context
     from headgate.runner.jobs import JobHandle
     from headgate.runner.outcomes import Reject, RetryLater, Skip
@@ -76,7 +78,7 @@ if TYPE_CHECKING:
     from headgate.runner.tasks import Task, task
     from headgate.settings import Settings
     from headgate.transport.fetch import Fetched, FetchRules
-    from headgate.wiring import open, open_blocking  # noqa: A004 - `headgate.open(…)` is how it reads
+    from headgate.wiring import open, open_blocking, read_settings  # noqa: A004 - `headgate.open(…)` is how it reads
 
 __version__ = "0.1.0"
 
@@ -130,6 +132,7 @@ _HOMES = {
         "UpstreamThrottled",
         "UpstreamUnavailable",
     ),
+    "headgate.core.events": ("AttemptEnded", "Responded", "RetryScheduled"),
     "headgate.core.failures": (
         "Failure",
         "FailureKind",
@@ -163,6 +166,7 @@ _HOMES = {
     "headgate.fetching": ("fetch",),
     "headgate.gateway": ("Gateway",),
     "headgate.mounting": ("App", "AppCall", "AppReply", "AppRoute", "AppStream", "AppDoor"),
+    "headgate.observe.prices": ("Prices",),
     "headgate.runner.context": ("Context",),
     "headgate.runner.jobs": ("JobHandle",),
     "headgate.runner.outcomes": (
@@ -181,6 +185,7 @@ _HOMES = {
     "headgate.wiring": (
         "open",
         "open_blocking",
+        "read_settings",
     ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -194,6 +199,7 @@ __all__ = [
     "AppRoute",
     "AppStream",
     "Attempt",
+    "AttemptEnded",
     "BacklogFull",
     "BlockingGateway",
     "CallFailed",
@@ -231,6 +237,7 @@ __all__ = [
     "OutputInvalid",
     "PayloadTooLarge",
     "Preempted",
+    "Prices",
     "ProviderFailure",
     "QueueFull",
     "RateLimited",
@@ -243,10 +250,12 @@ __all__ = [
     "ReplyStream",
     "Request",
     "RequestRejected",
+    "Responded",
     "ResponseRouter",
     "RetryBudgetSpent",
     "RetryLater",
     "RetryPolicy",
+    "RetryScheduled",
     "Review",
     "Scope",
     "Settings",
@@ -274,6 +283,7 @@ __all__ = [
     "fetch",
     "open",
     "open_blocking",
+    "read_settings",
     "record",
     "task",
 ]

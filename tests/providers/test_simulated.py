@@ -327,6 +327,17 @@ def test_canned_answers_by_question() -> None:
     assert complete(provider, ask("pong")).content == complete(provider_with(), ask("pong")).content
 
 
+def test_canned_answers_by_pattern_quote_what_they_found() -> None:
+    """An answer in a contract's shape needs no script of every question."""
+    patterns = {r"(?i)name: (\w+)": r'{"hello": "\1"}', "name": "Who?"}
+    provider = provider_with(answers={"name: Exact": "exact"}, answers_by_pattern=patterns)
+
+    assert complete(provider, ask("My NAME: Ann, please")).content == '{"hello": "Ann"}'
+    assert complete(provider, ask("a name?")).content == "Who?"
+    assert complete(provider, ask("name: Exact")).content == "exact"
+    assert (complete(provider, ask("neither")).content or "").startswith("simulated answer to: neither")
+
+
 def test_canned_answers_in_order_then_the_default() -> None:
     """A failed call uses up no answer."""
     provider = provider_with(answers=["one", "two"], script=["ok", 503, "blank", "ok", "ok"])

@@ -1,4 +1,4 @@
-"""The newsletter judge's Bedrock design: its retries, spacing and parallelism. Settings and mail come with the app."""
+"""The newsletter judge's Bedrock design: its retries, spacing and parallelism, on the gateway itself."""
 
 import asyncio
 import random

@@ -15,6 +15,7 @@ from headgate.cli import (
     jobs,
     keys,
     models,
+    newsletter,
     outbox,
     requests,
     serve,
@@ -41,6 +42,7 @@ app.add_typer(models.app, name="models")
 app.add_typer(requests.app, name="requests")
 app.add_typer(outbox.app, name="outbox")
 app.add_typer(bookmark.app, name="bookmark")
+app.add_typer(newsletter.app, name="newsletter")
 app.add_typer(config.app, name="config")
 app.command("doctor")(doctor.command)
 app.command("demo")(demo.command)

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 from rich.text import Text
@@ -98,10 +98,10 @@ def list_bookmarks(
     config: ConfigOption = None,
 ) -> None:
     """List bookmarks, newest first."""
-    filters = {"q": search, "status": status, "tag": tag}
+    filters: dict[str, Any] = {"q": search, "status": status, "tag": tag}
 
     async def look(client: AsyncClient) -> tuple[Sequence[Bookmark], bool]:
-        return await first(client.bookmarks.list(limit=min(limit, PAGE_SIZE), **filters), limit)
+        return await first(client.bookmarks.list(page_size=min(limit, PAGE_SIZE), **filters), limit)
 
     found, more = run_there(gateway_url(url, config), look)
     if as_json:

@@ -20,9 +20,9 @@ def pause_over(pauses: Mapping[str, OperatorPause], model: str) -> OperatorPause
         return None
     if (own := pauses.get(model)) is not None:
         return own
-    return next((pause for name, pause in pauses.items() if _covers(name, model)), None)
+    return next((pause for name, pause in pauses.items() if covers(name, model)), None)
 
 
-def _covers(name: str, model: str) -> bool:
+def covers(name: str, model: str) -> bool:
     """Whether a name that may be a family's means this model."""
     return name == model or (name.endswith("/*") and model.startswith(name[:-1]))

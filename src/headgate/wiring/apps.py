@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headgate.apps import articles, bookmarks
+from headgate.apps.newsletter import NewsletterOptions, newsletter_app
 from headgate.gateway import Gateway
 from headgate.mounting import App, AppRoute
 
@@ -25,6 +26,7 @@ class AppKind:
 APPS: Final[Mapping[str, AppKind]] = {
     "articles": AppKind(articles.Options, articles.app, articles.VARIABLES, articles.GATE_VARIABLES),
     "bookmarks": AppKind(bookmarks.BookmarkOptions, bookmarks.build),
+    "newsletter": AppKind(NewsletterOptions, newsletter_app),
 }
 
 

@@ -3,6 +3,7 @@
 The real classification makes the failures, as for a real answer.
 """
 
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -28,9 +29,12 @@ _CODE_BY_STATUS: Final[Mapping[int, str]] = {
 class Answers:
     """Chooses each call's text. Canned answers in order go out in the order of the calls."""
 
-    def __init__(self, canned: Mapping[str, str] | Sequence[str], seed: int) -> None:
+    def __init__(
+        self, canned: Mapping[str, str] | Sequence[str], by_pattern: Mapping[str, str], seed: int
+    ) -> None:
         self._by_question = canned if isinstance(canned, Mapping) else {}
         self._in_order = iter(() if isinstance(canned, Mapping) else canned)
+        self._by_pattern = [(re.compile(pattern), answer) for pattern, answer in by_pattern.items()]
         self._seed = seed
 
     def text(self, request: Request, fate: ScriptedOutcome) -> str:
@@ -48,7 +52,13 @@ class Answers:
         # A call that breaks off delivers no answer, so it uses up none.
         if canned is None and not fate.breaks_off:
             canned = next(self._in_order, None)
+        if canned is None:
+            canned = self._fitting(question)
         return default_answer(question, self._seed) if canned is None else canned
+
+    def _fitting(self, question: str) -> str | None:
+        found = ((pattern.search(question), answer) for pattern, answer in self._by_pattern)
+        return next((match.expand(answer) for match, answer in found if match is not None), None)
 
 
 def default_answer(question: str, seed: int) -> str:

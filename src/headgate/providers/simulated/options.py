@@ -5,6 +5,7 @@ Behaviours have names too, so that a model name alone (`simulated/flaky`) says w
 
 import enum
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
@@ -78,6 +79,9 @@ class SimulatedOptions:
 
     answers: Mapping[str, str] | Sequence[str] = ()
     """Answers by the exact text of the last user message, or in the order of the calls."""
+    answers_by_pattern: Mapping[str, str] = field(default_factory=dict)
+    r"""Regular expression → answer, for questions without an answer of their own: the first that is found in the last
+    user message. `\1` and `\g<name>` in the answer stand for what its groups found there."""
     seed: int = 0
     """Goes into the default answers' marks: two providers with two seeds answer differently."""
     output_tokens: int | None = None
@@ -130,6 +134,7 @@ class SimulatedOptions:
 
     def _check_answers(self, review: Review) -> None:
         _check_texts(review, "answers", self.answers)
+        _check_patterns(review, "answers_by_pattern", self.answers_by_pattern)
         review.number("seed", self.seed, most=2**32 - 1, whole=True)
         review.number("output_tokens", self.output_tokens, whole=True)
         review.number("many_inputs", self.many_inputs, least=1, whole=True)
@@ -176,6 +181,18 @@ def _check_texts(review: Review, name: str, value: object) -> None:
         review.add(name, f"must be a list of texts or a mapping of texts, not {value!r}")
     elif not all(isinstance(text, str) for text in texts):
         review.add(name, "must hold texts only")
+
+
+def _check_patterns(review: Review, name: str, value: object) -> None:
+    if not isinstance(value, Mapping) or not all(isinstance(text, str) for text in (*value, *value.values())):
+        review.add(name, f"must be a mapping of texts, not {value!r}")
+        return
+    for pattern, answer in value.items():
+        try:
+            # Trying it out is the only way to learn whether the answer names groups that are not there.
+            re.compile(f"{pattern}|").sub(answer, "")
+        except (re.error, IndexError) as error:
+            review.add(name, f"{pattern!r:.60} cannot be used: {error}")
 
 
 def _check_flag(review: Review, name: str, value: object) -> None:

@@ -111,7 +111,7 @@ class SimulatedProvider(CallCounts):
         self._connect_timeout_s = connect_timeout_s
         self._created = clock.now()
         self._fates = Fates(options, chance)
-        self._answers = Answers(options.answers, options.seed)
+        self._answers = Answers(options.answers, options.answers_by_pattern, options.seed)
         self._hanging: set[asyncio.Future[None]] = set()
 
     async def complete(self, request: Request) -> Answer:

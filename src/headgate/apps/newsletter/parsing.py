@@ -1,0 +1,99 @@
+"""A feed's bytes into items: RSS and Atom by feedparser, their HTML into plain text."""
+
+import calendar
+import importlib.util
+import re
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+from typing import Any, Final
+
+import headgate
+from headgate.apps.newsletter.addresses import canonical
+from headgate.apps.newsletter.items import Item
+
+LONGEST_DESCRIPTION: Final = 800
+LONGEST_TITLE: Final = 300
+MOST_ITEMS: Final = 500
+"""Of one feed."""
+MISSING_EXTRA: Final = "the newsletter needs its extra: pip install 'headgate[newsletter]'"
+
+
+class NoFeed(ValueError):
+    """What came is no RSS and no Atom."""
+
+
+def check_extra() -> None:
+    """Told before anything is asked. Looked for, not imported: that takes a while."""
+    if importlib.util.find_spec("feedparser") is None:
+        raise headgate.SettingsError(MISSING_EXTRA)
+
+
+def parse_feed(content: bytes, *, name: str) -> list[Item]:
+    """The items that have an address; `name` stands in for a feed without a title. Slow: not for the event loop."""
+    import feedparser  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra: not everybody has it
+
+    try:
+        feed = feedparser.parse(content)
+        source = plain(feed.feed.get("title", ""), LONGEST_TITLE) or name
+        items = [_item(entry, source) for entry in feed.entries[:MOST_ITEMS]]
+    except Exception as error:
+        # Foreign code over strangers' bytes: whatever breaks there, it is this feed's trouble alone.
+        raise NoFeed(f"it cannot be read: {type(error).__name__}") from error
+    if not feed.get("version"):
+        raise NoFeed("it is no RSS or Atom feed")
+    return [item for item in items if item is not None]
+
+
+def _item(entry: Any, source: str) -> Item | None:
+    url = canonical(entry.get("link", ""))
+    if url is None:
+        return None
+    return Item(
+        url=url,
+        title=plain(entry.get("title", ""), LONGEST_TITLE) or url,
+        description=plain(entry.get("summary", ""), LONGEST_DESCRIPTION),
+        source=source,
+        published=_moment(entry.get("published_parsed") or entry.get("updated_parsed")),
+    )
+
+
+def _moment(parsed: Any) -> datetime | None:
+    try:
+        return None if parsed is None else datetime.fromtimestamp(calendar.timegm(parsed), UTC)
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def plain(text: str, longest: int) -> str:
+    """Text on one line: no tags, no escapes, no control characters, cut at a word's end where there is one."""
+    reader = _Reader()
+    reader.feed(text)
+    reader.close()
+    words = re.sub(r"\s+", " ", "".join(char if char.isprintable() else " " for char in "".join(reader.said)))
+    words = words.strip()
+    if len(words) <= longest:
+        return words
+    return words[: longest - 1].rsplit(" ", 1)[0] + "…"
+
+
+class _Reader(HTMLParser):
+    """Keeps what a person would read."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.said: list[str] = []
+        self._unread = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        del attrs
+        self._unread += tag in {"script", "style"}
+        self.said.append(" ")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in {"script", "style"}:
+            self._unread = max(0, self._unread - 1)
+        self.said.append(" ")
+
+    def handle_data(self, data: str) -> None:
+        if not self._unread:
+            self.said.append(data)

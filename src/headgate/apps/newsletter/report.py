@@ -1,0 +1,84 @@
+"""What a run came to, as one record, and its words."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from headgate.apps.newsletter.ledger import Run, RunState
+from headgate.apps.newsletter.verdicts import Outcome, Verdict
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """Fallbacks and what was skipped are counted apart from what was judged, always."""
+
+    run_id: str
+    started_at: datetime
+    state: RunState
+    why: str | None
+    """Why it was aborted."""
+    feeds: int
+    feeds_failed: int
+    collected: int
+    candidates: int
+    ok: int
+    fallback: int
+    skipped: int
+    selected: int
+    mailed: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: float | None
+    """None when the price of an answer is not known."""
+    files: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, run: Run, verdicts: Mapping[str, Verdict], *, selected: int, files: Sequence[Path] = ()
+    ) -> Self:
+        known = [verdict for item in run.items if (verdict := verdicts.get(item.id))]
+        counts = Counter(verdict.outcome for verdict in known)
+        answered = [verdict for verdict in known if verdict.outcome is Outcome.OK]
+        costs = [verdict.cost_usd for verdict in answered]
+        return cls(
+            run_id=run.id,
+            started_at=run.started_at,
+            state=run.state,
+            why=run.why,
+            feeds=len(run.feeds),
+            feeds_failed=sum(feed.error is not None for feed in run.feeds),
+            collected=run.collected,
+            candidates=len(run.items),
+            ok=counts[Outcome.OK],
+            fallback=counts[Outcome.FALLBACK],
+            skipped=counts[Outcome.SKIPPED],
+            selected=selected,
+            mailed=sum(map(len, run.mailed)),
+            input_tokens=sum(verdict.input_tokens for verdict in answered),
+            output_tokens=sum(verdict.output_tokens for verdict in answered),
+            cost_usd=None if None in costs else sum(cost for cost in costs if cost is not None),
+            files=tuple(map(str, files)),
+        )
+
+    @property
+    def judged_words(self) -> str:
+        return f"{self.ok} judged, {self.fallback} without a verdict, {self.skipped} skipped for lack of time"
+
+    @property
+    def cost_words(self) -> str:
+        price = "price unknown" if self.cost_usd is None else f"${self.cost_usd:.4f}"
+        return f"{price}, {self.input_tokens:,} tokens in, {self.output_tokens:,} out"
+
+    def lines(self) -> list[str]:
+        failed = f", {self.feeds_failed} of them failed" if self.feeds_failed else ""
+        lines = [
+            f"run {self.run_id}: {self.state}",
+            f"feeds: {self.feeds}{failed}; {self.collected} items, {self.candidates} candidates",
+            f"items: {self.judged_words}",
+            f"mail: {self.selected} selected, {self.mailed} mailed",
+            f"cost: {self.cost_words}",
+        ]
+        return [*lines, *self.files]
