@@ -156,4 +156,20 @@ MATRIX: Final[Mapping[str, Row]] = {
         backlog=True,
     ),
     "GET /api/v1/summarize/status/{job_id}": _looks(),
+    # Its key is required, and has tests of its own.
+    "POST /v1/bookmarks": _works(
+        body={"url": "https://example.org/matrix"},
+        headers=("Idempotency-Key: matrix",),
+        wrong={"title": 5},
+        model=True,
+        backlog=True,
+    ),
+    "GET /v1/bookmarks": _looks(query="limit=many"),
+    "GET /v1/bookmarks/{bookmark_id}": _looks(),
+    "DELETE /v1/bookmarks/{bookmark_id}": _works(),
+    "POST /v1/bookmarks/{bookmark_id}/reprocess": _works(),
+    "GET /bookmarks": Row(),
+    "GET /bookmarks/style.css": Row(),
+    "GET /bookmarks/app.js": Row(),
+    "GET /bookmarks/outbox.js": Row(),
 }

@@ -30,6 +30,7 @@ NOBODYS: Final = {
     "job_id": "job_000000000000nobodys",
     "batch_id": "batch_000000000000nobodys",
     "file_id": "file-000000000000nobodys",
+    "bookmark_id": "bookmark_000000000000nobodys",
 }
 
 
@@ -308,7 +309,11 @@ async def _stage(settings: dict[str, Any]) -> AsyncIterator[tuple[Locked, str, d
         job = await inside.jobs.submit("chat", BODY)
         file = await inside.files.create(b"{}")
         batch = await inside.batches.create(input_file_id=file.id, endpoint="/v1/chat/completions")
-        yield gateway, key, {"job_id": job.id, "file_id": file.id, "batch_id": batch.batch.id}
+        saved = await gateway.post(
+            "/v1/bookmarks", {"url": "https://example.org"}, f"x-api-key: {key}", "Idempotency-Key: first"
+        )
+        ids = {"job_id": job.id, "file_id": file.id, "batch_id": batch.batch.id}
+        yield gateway, key, {**ids, "bookmark_id": json.loads(saved.body).get("id", "none")}
 
 
 def _check(answer: Answer, trouble: Trouble, row: Row, name: str) -> None:
