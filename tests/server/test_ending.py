@@ -9,7 +9,7 @@ from server.http.front_stage import Play
 from server.stage import opened
 from server.upstreams import one_model
 
-from headgate import wiring
+from headgate import StoreUnavailable, wiring
 from headgate.server.http import Server
 from headgate.wiring.serving import serve
 
@@ -23,7 +23,7 @@ def test_a_worker_that_cannot_start_leaves_no_open_port(play: Play, tmp_path: Pa
     settings = {"listen": f"127.0.0.1:{port}", "data_dir": str(tmp_path)}
 
     async def scene() -> None:
-        with pytest.raises(OSError, match="nodes"):
+        with pytest.raises(StoreUnavailable, match="nodes"):
             async with serve(wiring.read_settings(settings, env={})):
                 pass
         with pytest.raises(ConnectionRefusedError):

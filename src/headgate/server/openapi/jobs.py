@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from headgate.core.job import JobState, Reason
+from headgate.core.job_rules import ERROR_CLASSES
 from headgate.core.messages import Lane
 from headgate.runner.jobs import MOST_LISTED
 from headgate.runner.submission import LONGEST_WAIT_S as LONGEST_S
@@ -31,6 +32,7 @@ from headgate.server.openapi.shapes import (
 )
 
 _STATE: Final = {"type": "string", "enum": [str(state) for state in JobState]}
+_CLASS: Final = {"type": "string", "enum": list(ERROR_CLASSES)}
 _REASON: Final = {"type": "string", "enum": [str(reason) for reason in Reason]}
 _SECONDS: Final = or_null({"type": "number", "exclusiveMinimum": 0, "maximum": LONGEST_S})
 _ANYTHING: Final[Json] = {}
@@ -71,7 +73,7 @@ _FILTERS: Final[dict[str, Any]] = {
     "task": SOME_TEXT,
     "reason": _REASON,
     "model": SOME_TEXT,
-    "class": SOME_TEXT,
+    "class": _CLASS,
     "since": MOMENT,
     "until": MOMENT,
 }
