@@ -7,6 +7,7 @@ from server.error_matrix import MATRIX
 from server.http.front_stage import Play
 from server.locked_stage import BODY, locked, path_of
 
+from headgate import wiring
 from headgate.core.access import Role, may
 from headgate.core.ports.jobs import JobFilter
 
@@ -17,7 +18,7 @@ def test_every_route_asks_for_its_role(play: Play, role: Role | None, carrier: s
     """Without a key 401, with the wrong role 403, whichever header brings it; only health and the document are open."""
 
     async def scene() -> None:
-        async with locked() as gateway:
+        async with locked(apps={name: {} for name in wiring.APPS}) as gateway:
             key = await gateway.key(role=role or Role.OPERATE)
             headers = [] if role is None else [carrier.format(key)]
             refused = 401 if role is None else 403
