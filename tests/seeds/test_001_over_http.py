@@ -37,10 +37,14 @@ async def _crowd(house: House, count: int) -> list["asyncio.Task[Any]"]:
     return crowd
 
 
-async def _leave(house: House, crowd: list["asyncio.Task[Any]"]) -> None:
+async def _go(crowd: list["asyncio.Task[Any]"]) -> None:
     for one in crowd:
         one.cancel()
     await asyncio.gather(*crowd, return_exceptions=True)
+
+
+async def _leave(house: House, crowd: list["asyncio.Task[Any]"]) -> None:
+    await _go(crowd)
     await until(lambda: house.all_free)
 
 
@@ -100,7 +104,9 @@ def test_a_saturated_model_does_not_keep_articles_from_being_queued(articles: Ar
         crowd = await _crowd(house, 22)
         one = await queued(house)
         assert one["status"] == "pending"
-        await _leave(house, crowd)
+        told = json.loads((await look(house, f"/api/v1/summarize/status/{one['job_id']}")).body)
+        assert (told["error_message"], told["summary"]) == (None, None)
+        await _go(crowd)
 
     articles.play(STUCK, scene)
 

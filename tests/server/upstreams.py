@@ -135,7 +135,7 @@ def interpose(house: House, look: Callable[[Exchange], None]) -> None:
     front.serve = served
 
 
-async def until(condition: Callable[[], bool], within_s: float = 5.0) -> None:
+async def until(condition: Callable[[], bool], within_s: float = 30.0) -> None:
     """Come back as soon as it holds; fail if it does not in time."""
     async with asyncio.timeout(within_s):
         while not condition():  # noqa: ASYNC110 - many things are waited for, and few of them tell

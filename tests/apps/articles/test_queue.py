@@ -18,11 +18,11 @@ async def test_an_article_is_queued_run_and_kept(stages: JobStages) -> None:
     stage = await open_articles(stages, {"latency_s": 5.0})
     queued = await stage.queue()
     assert queued == {"job_id": queued["job_id"], "status": "pending"}
-    assert await stage.status(queued["job_id"]) == {
+    told = await stage.status(queued["job_id"])
+    assert (told.pop("status"), told.pop("retry_count")) in {("pending", 0), ("running", 1)}
+    assert told == {
         "job_id": queued["job_id"],
         "article_id": "a1",
-        "status": "pending",
-        "retry_count": 0,
         "max_retries": 3,
         "error_message": None,
         "summary": None,

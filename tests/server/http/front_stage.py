@@ -125,7 +125,7 @@ async def serving(app: App, limits: HttpLimits | None = None) -> AsyncIterator[H
         assert server.connections == 0
 
 
-async def eventually(condition: Callable[[], object], within_s: float = 5.0) -> None:
+async def eventually(condition: Callable[[], object], within_s: float = 30.0) -> None:
     async with asyncio.timeout(within_s):
         while not condition():  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0.005)

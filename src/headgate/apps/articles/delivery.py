@@ -30,7 +30,8 @@ class Delivery:
         try:
             while not (self._moved.is_set() or granted()):
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._moved.wait(), HEARTBEAT_S)
+                    async with asyncio.timeout(HEARTBEAT_S):
+                        await self._moved.wait()
         except BaseException:
             await self.close()
             raise
@@ -40,7 +41,8 @@ class Delivery:
     async def pieces(self) -> AsyncIterator[bytes]:
         while True:
             try:
-                said = await asyncio.wait_for(self._waiting.get(), HEARTBEAT_S)
+                async with asyncio.timeout(HEARTBEAT_S):
+                    said = await self._waiting.get()
             except TimeoutError:
                 yield _HEARTBEAT
                 continue
