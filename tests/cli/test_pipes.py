@@ -36,6 +36,20 @@ def test_a_reader_that_leaves_early_is_no_error(words: list[str], desk: Desk) ->
     assert process.wait(PATIENCE_S) == 0
 
 
+@pytest.mark.parametrize("words", [["serve", "--listen", "127.0.0.1:0"], ["work"]])
+def test_whoever_reads_only_the_first_line_of_a_server_gets_a_clean_end(words: list[str], desk: Desk) -> None:
+    """Process managers and scripts read where it listens, and then no more."""
+    process = desk.start(*words)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline().startswith(f"headgate {words[0]}: ")
+    process.stdout.close()
+    process.terminate()
+    assert "Traceback" not in process.stderr.read()
+    process.stderr.close()
+    assert process.wait(PATIENCE_S) == 0
+
+
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", ">&- 2>&- <&-"])
 @pytest.mark.parametrize(
     "words", ["jobs list", "jobs list --json", "--help", "jobs submit echo 1", "jobs list --after x"]

@@ -64,3 +64,11 @@ def silence(stream: IO[str]) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
+
+
+def say_at_the_end(line: str) -> None:
+    """The last line of a process that ran for long: whoever started it may have stopped reading."""
+    try:
+        print(line, flush=True)  # noqa: T201 - the command's own output
+    except BrokenPipeError:
+        silence(sys.stdout)

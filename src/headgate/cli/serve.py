@@ -14,6 +14,7 @@ import typer
 from headgate.cli.logs import log_to_stderr
 from headgate.cli.options import ConfigOption, TasksOption
 from headgate.cli.running import run_for_long, settings_with_tasks
+from headgate.cli.screen import say_at_the_end
 from headgate.cli.signals import Signals
 from headgate.cli.words import count_of, one_line
 from headgate.core.errors import HeadgateError, SettingsError
@@ -86,7 +87,7 @@ async def _serve(settings: Settings, read: Callable[[], Settings], *, work: bool
             await signals.first.wait()
             logger.info("stopping: what is being served has %g s to finish", settings.limits.drain_s)
             await _drain(served, signals, settings.limits.drain_s)
-    typer.echo("headgate serve: stopped")
+    say_at_the_end("headgate serve: stopped")
 
 
 def on_hangup(act: Callable[[], None]) -> None:

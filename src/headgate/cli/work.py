@@ -13,6 +13,7 @@ import typer
 from headgate.cli.logs import log_to_stderr
 from headgate.cli.options import ConfigOption, TasksOption, read_seconds
 from headgate.cli.running import run_for_long, settings_with_tasks
+from headgate.cli.screen import say_at_the_end
 from headgate.cli.signals import Signals
 from headgate.cli.telling import Tally, words_for
 from headgate.cli.words import count_of, one_line
@@ -67,7 +68,7 @@ def command(
 async def _work(settings: Settings, *, burst: bool, drain_s: float, over: Callable[[], None]) -> None:
     with Signals(signal.SIGINT, signal.SIGTERM) as signals:
         counts = await _work_until(settings, signals, burst=burst, drain_s=drain_s)
-    typer.echo(f"headgate work: stopped; {words_for(counts)}")
+    say_at_the_end(f"headgate work: stopped; {words_for(counts)}")
     over()
 
 
