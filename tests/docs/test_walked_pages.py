@@ -1,8 +1,18 @@
 """The tutorial and the how-tos: a reader who types what they say gets what they promise."""
 
+import configparser
+import os
+import re
 from pathlib import Path
+from typing import Any
 
-from docs.walked_pages import walk
+import pytest
+from docs.walked_pages import DOCS, blocks, settings_of, walk
+
+from headgate.wiring import read_settings
+
+ROOT = DOCS.parent
+ENV = {"OPENAI_API_KEY": "sk-of-a-test", "ANTHROPIC_API_KEY": "sk-ant-of-a-test"}
 
 
 def test_the_tutorial(tmp_path: Path) -> None:
@@ -11,3 +21,59 @@ def test_the_tutorial(tmp_path: Path) -> None:
     assert "idempotent-replayed: true" in said
     assert "permanent" in said
     assert "completed" in said
+
+
+def test_dead_letters_are_drained_as_the_page_says(tmp_path: Path) -> None:
+    said = walk("howto/dead-letters.md", tmp_path)
+    assert "\n3\n" in said
+    assert "There are no dead letters." in said
+
+
+def test_the_task_of_the_page_runs(tmp_path: Path) -> None:
+    said = walk("howto/write-a-task.md", tmp_path)
+    assert "completed" in said
+    assert "Summarise in one sentence" in said
+
+
+def test_the_provider_of_the_page_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (DOCS / "howto/write-a-provider.md").read_text()
+    known: dict[str, Any] = {}
+    for language, _, text in blocks(page):
+        if language == "python":
+            exec(compile(text, "write-a-provider.md", "exec"), known)
+    assert capsys.readouterr().out == "HELLO\n"
+
+
+def test_the_page_on_postgresql_is_walked_on_a_real_server(tmp_path: Path, postgres_url: str) -> None:
+    said = walk("howto/postgresql.md", tmp_path, DATABASE_URL=postgres_url)
+    assert "postgres" in said
+    assert "completed" in said
+
+
+@pytest.mark.parametrize("page", ["howto/upstreams.md", "howto/deploy.md"])
+def test_every_settings_file_is_valid_as_it_stands(page: str, tmp_path: Path) -> None:
+    files = settings_of(page)
+    assert files
+    for name, text in files.items():
+        path = tmp_path / name
+        path.write_text(text)
+        assert read_settings(path, env=ENV).models
+
+
+def test_the_unit_waits_longer_than_a_drain_takes_and_starts_a_real_command() -> None:
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign] # systemd's names have capitals
+    unit.read_string((ROOT / "deploy/headgate.service").read_text())
+    service = unit["Service"]
+    assert int(service["TimeoutStopSec"]) >= read_settings({}, env={}).limits.drain_s + 15
+    assert service["ExecStart"].endswith("/headgate serve --config /etc/headgate/headgate.yaml")
+
+
+def test_the_container_installs_what_is_here() -> None:
+    text = (ROOT / "deploy/Containerfile").read_text()
+    for name in re.findall(r"/src/([\w./-]+)", text):
+        assert os.path.exists(ROOT / name), name  # noqa: PTH110 - as the builder would look
+    extras = re.search(r"/src\[([\w,]+)\]", text)
+    assert extras is not None
+    project = (ROOT / "pyproject.toml").read_text()
+    assert all(re.search(rf"^{extra} = \[", project, flags=re.MULTILINE) for extra in extras[1].split(","))

@@ -70,7 +70,7 @@ class Walk:
             path.write_text(text)
         elif language == "sh" and label == "serve":
             self._serve(text)
-        elif language == "sh" and not label:
+        elif language == "sh" and label in {"", "run"}:
             self._run(text)
 
     def _run(self, script: str) -> None:
@@ -105,6 +105,15 @@ class Walk:
         for server in self._servers:
             server.communicate(timeout=PATIENCE_S)
             assert server.returncode == 0
+
+
+def settings_of(page: str) -> dict[str, str]:
+    """The complete settings files that a page shows, by name."""
+    return {
+        label: text
+        for language, label, text in blocks((DOCS / page).read_text())
+        if language == "yaml" and label
+    }
 
 
 def walk(page: str, folder: Path, **extra: str) -> str:
