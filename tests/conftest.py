@@ -7,6 +7,8 @@ import postgres
 import pytest
 
 Figure = Callable[[str, str], None]
+LONG_RUNS = "HEADGATE_LONG_RUNS" in os.environ
+"""Simulated minutes and hours as the figures are told, not only as many as show a fault."""
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ from headgate.core.ports.store import Store
 
 T = TypeVar("T")
 ASKED_FOR = os.environ.get("HEADGATE_MACHINE_EXAMPLES")
-EXAMPLES = int(ASKED_FOR or "60")
+EXAMPLES = int(ASKED_FOR or "40")
 STEPS = 50
 ALL = 10_000
 """A limit that never bites: which of equals go first is nobody's promise."""

@@ -1174,7 +1174,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         return sum(ticket.lane is lane for ticket in self.at(Place.HOLDING, Place.IN_TRANSIT))
 
 
-AdmissionMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+AdmissionMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 TestAnyOrderOfEvents = AdmissionMachine.TestCase
 
 

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-ROUNDS = min(200, int(os.environ.get("HEADGATE_CRASH_ROUNDS", "10")))
+ROUNDS = min(200, int(os.environ.get("HEADGATE_CRASH_ROUNDS", "5")))
 SEED = int(os.environ.get("HEADGATE_CRASH_SEED", "7"))
 CHILD = Path(__file__).with_name("eventlog_child.py")
 FIELDS = {

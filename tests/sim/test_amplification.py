@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 import pytest
-from conftest import Figure
+from conftest import LONG_RUNS, Figure
 from stage import USER, Stage, Visit, open_loop, set_stage
 
 from headgate.planner import virtual
@@ -12,7 +12,7 @@ from headgate.planner.virtual import World
 
 PER_S = 50
 FIRST_S = 60
-THEN_S = 600
+THEN_S = 600 if LONG_RUNS else 150
 
 
 async def _load(stage: Stage, seconds: float) -> list[Visit]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from statistics import median
 
 import pytest
-from conftest import Figure
+from conftest import LONG_RUNS, Figure
 from stage import USER, Stage, Visit, open_loop, percentile, poisson, set_stage
 
 from headgate.core.errors import Refused
@@ -189,7 +189,7 @@ def _run_lanes(
     return virtual.run(main, seed=seed)
 
 
-@pytest.mark.parametrize(("minutes", "seed"), [(30, 3), (10, 4), (10, 5)])
+@pytest.mark.parametrize(("minutes", "seed"), [(30 if LONG_RUNS else 10, 3), (10, 4), (10, 5)])
 def test_interactive_work_hardly_notices_a_flood_of_batch_work(
     minutes: int, seed: int, figure: Figure
 ) -> None:
