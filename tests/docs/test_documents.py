@@ -21,6 +21,7 @@ from headgate.wiring import read_settings
 
 ROOT = Path(__file__).parent.parent.parent
 README = (ROOT / "README.md").read_text()
+TOUR = (ROOT / "docs/tour.md").read_text()
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 
@@ -74,11 +75,11 @@ def test_the_library_page_names_every_argument() -> None:
     assert [field for field in fields if f"`{field}`" not in page] == []
 
 
-def test_the_other_examples_of_the_readme_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_examples_of_the_tour_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     examples: dict[str, Any] = {"headgate": headgate}
-    for block in _blocks(README, "python")[2:]:
-        exec(compile(block, "README.md", "exec"), examples)
-    settings = yaml.safe_load(_blocks(README, "yaml")[0])
+    for block in _blocks(TOUR, "python"):
+        exec(compile(block, "tour.md", "exec"), examples)
+    settings = yaml.safe_load(_blocks(TOUR, "yaml")[0])
     for upstream in settings["models"]["summary"]["upstreams"]:
         upstream.update(provider="simulated", model="instant", interval_s=0.01)
         upstream.pop("api_key", None)
@@ -98,9 +99,9 @@ def test_the_other_examples_of_the_readme_run(tmp_path: Path, capsys: pytest.Cap
     assert "THINK" in capsys.readouterr().out
 
 
-def test_the_yaml_of_the_readme_is_valid_as_it_stands(tmp_path: Path) -> None:
+def test_the_yaml_of_the_tour_is_valid_as_it_stands(tmp_path: Path) -> None:
     path = tmp_path / "headgate.yaml"
-    path.write_text(_blocks(README, "yaml")[0])
+    path.write_text(_blocks(TOUR, "yaml")[0])
     settings = read_settings(path, env={"OPENAI_API_KEY": "sk-of-a-test"})
     assert settings.models["summary"].upstreams[0].gate.slots == 2
 
