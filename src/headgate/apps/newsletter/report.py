@@ -72,6 +72,19 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         price = "price unknown" if self.cost_usd is None else f"${self.cost_usd:.4f}"
         return f"{price}, {self.input_tokens:,} tokens in, {self.output_tokens:,} out"
 
+    @property
+    def reader_words(self) -> str:
+        """For whoever reads the mail: what it was chosen from, and what is missing."""
+        missing = {
+            "could not be judged": self.fallback,
+            "had no time left to be judged": self.skipped,
+        }
+        told = [f"{_counted(count, 'item')} {what}." for what, count in missing.items() if count]
+        if self.feeds_failed:
+            told.append(f"{_counted(self.feeds_failed, 'feed')} could not be read.")
+        chosen = f"Chosen from {_counted(self.candidates, 'new item')} of {_counted(self.feeds, 'feed')}."
+        return " ".join([chosen, *told, "A language model wrote the summaries: open the article before you act on one."])
+
     def lines(self) -> list[str]:
         failed = f", {self.feeds_failed} of them failed" if self.feeds_failed else ""
         lines = [
@@ -82,3 +95,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             f"cost: {self.cost_words}",
         ]
         return [*lines, *self.files]
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"

@@ -177,7 +177,7 @@ class Newsletter:
             title=self._options.title,
             date=run.started_at,
             selected=selected,
-            note=f"{report.candidates} candidates from {report.feeds} feeds: {report.judged_words}.",
+            note=report.reader_words,
         )
 
 
