@@ -14,12 +14,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedCo
 from rich.text import Text
 
 from headgate.apps.newsletter import NewsletterOptions
-from headgate.apps.newsletter.delivery import NotDelivered
 from headgate.apps.newsletter.judging import Aborted
 from headgate.apps.newsletter.ledger import Ledger, RunState
 from headgate.apps.newsletter.opening import check_run_id, new_run_id, open_newsletter, options_of
 from headgate.apps.newsletter.report import Report
 from headgate.apps.newsletter.run import Plan
+from headgate.apps.newsletter.smtp import NotDelivered
 from headgate.cli.options import ConfigOption, JsonOption, LimitOption, read_seconds
 from headgate.cli.running import run as run_looking
 from headgate.cli.running import run_for_long, settings_to_look

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 
 from apps.newsletter.judge_server import judging
+from apps.newsletter.mail_server import MailServer, mail_server
 from apps.newsletter.newsletter_process import finish, settings, start
 
 
@@ -49,6 +50,24 @@ def test_a_wrong_model_ends_with_3_in_seconds_and_names_upstream_status_and_sett
     assert "models.judge.upstreams" in err
     assert "--run-id w" in err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_mail_that_was_not_taken_is_delivered_later_without_judging_anew(tmp_path: Path) -> None:
+    """Verdicts are paid for; the mail server's bad hour is no reason to pay again."""
+    mail = ", mail_from: a@example.org, mail_to: [b@example.org], smtp_host: 127.0.0.1, smtp_tls: none"
+    house = MailServer(greeting=b"421 back soon")
+    with judging() as judge, mail_server(house):
+        config = settings(tmp_path, judge.base_url, items=4, more=f"{mail}, smtp_port: {house.port}")
+        words = ("run", "--config", str(config), "--run-id", "w")
+        code, out, err = finish(start(*words, cwd=tmp_path))
+        assert (code, out, house.received) == (3, "", [])
+        assert "cannot be reached: 421 back soon" in err
+        assert str(tmp_path / "out" / "w.eml") in err.replace("\n", "")
+        assert "--run-id w" in err
+        house.greeting = b"220 here"
+        code, out, _ = finish(start(*words, cwd=tmp_path))
+        assert (code, "3 mailed" in out, judge.calls) == (0, True, 4)
+    assert house.received == [(tmp_path / "out" / "w.eml").read_bytes()]
 
 
 def test_mistakes_of_the_user_end_with_2_and_a_sentence(tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ def test_a_time_limit_delivers_what_is_done_and_the_run_goes_on_without_paying_t
             assert mail is not None
             assert not first & {one.item.id for one in mail.selected}
         names = {path.name for path in (tmp_path / "out").iterdir()}
-        assert {"r1.txt", "r1-2.txt"} <= names
+        assert {"r1.txt", "r1+2.txt"} <= names
 
     virtual.run(main)
 

@@ -31,8 +31,8 @@ class Mail:
 
     @property
     def name(self) -> str:
-        """For files."""
-        return self.run_id if self.part == 1 else f"{self.run_id}-{self.part}"
+        """For files and message ids. No run's id has a plus: no two mails are called the same."""
+        return self.run_id if self.part == 1 else f"{self.run_id}+{self.part}"
 
     @property
     def subject(self) -> str:

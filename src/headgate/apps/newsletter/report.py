@@ -1,13 +1,13 @@
 """What a run came to, as one record, and its words."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
-from pathlib import Path
 from typing import Self
 
 import msgspec
 
+from headgate.apps.newsletter.delivery import NOTHING, Delivered
 from headgate.apps.newsletter.ledger import Run, RunState
 from headgate.apps.newsletter.verdicts import Outcome, Verdict
 
@@ -34,10 +34,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: float | None
     """None when the price of an answer is not known."""
     files: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    """Receivers whom the mail server did not take."""
 
     @classmethod
     def of(
-        cls, run: Run, verdicts: Mapping[str, Verdict], *, selected: int, files: Sequence[Path] = ()
+        cls, run: Run, verdicts: Mapping[str, Verdict], *, selected: int, delivered: Delivered = NOTHING
     ) -> Self:
         known = [verdict for item in run.items if (verdict := verdicts.get(item.id))]
         counts = Counter(verdict.outcome for verdict in known)
@@ -60,7 +62,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             input_tokens=sum(verdict.input_tokens for verdict in answered),
             output_tokens=sum(verdict.output_tokens for verdict in answered),
             cost_usd=None if None in costs else sum(cost for cost in costs if cost is not None),
-            files=tuple(map(str, files)),
+            files=tuple(map(str, delivered.files)),
+            refused=delivered.refused,
         )
 
     @property
@@ -83,7 +86,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         if self.feeds_failed:
             told.append(f"{_counted(self.feeds_failed, 'feed')} could not be read.")
         chosen = f"Chosen from {_counted(self.candidates, 'new item')} of {_counted(self.feeds, 'feed')}."
-        return " ".join([chosen, *told, "A language model wrote the summaries: open the article before you act on one."])
+        return " ".join(
+            [chosen, *told, "A language model wrote the summaries: open the article before you act on one."]
+        )
 
     def lines(self) -> list[str]:
         failed = f", {self.feeds_failed} of them failed" if self.feeds_failed else ""
@@ -94,6 +99,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             f"mail: {self.selected} selected, {self.mailed} mailed",
             f"cost: {self.cost_words}",
         ]
+        if self.refused:
+            lines.append(f"the mail server does not take mail for {', '.join(self.refused)}: check mail_to")
         return [*lines, *self.files]
 
 

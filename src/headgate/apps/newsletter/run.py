@@ -17,7 +17,7 @@ import msgspec
 import headgate
 from headgate.apps.newsletter.collecting import Collector
 from headgate.apps.newsletter.contract import Prompts
-from headgate.apps.newsletter.delivery import deliver
+from headgate.apps.newsletter.delivery import NOTHING, deliver
 from headgate.apps.newsletter.feed_list import Feed, read_feeds
 from headgate.apps.newsletter.items import DomainCap, Item, each_once, newest_first
 from headgate.apps.newsletter.judging import Aborted, Judge
@@ -161,14 +161,14 @@ class Newsletter:
         mailed = {item_id for part in run.mailed for item_id in part}
         fresh = [one for one in selected if one.item.id not in mailed]
         mail = self._mail(run, fresh, Report.of(run, verdicts, selected=len(selected))) if fresh else None
-        files: list[Path] = []
+        delivered = NOTHING
         if not dry_run:
-            files = await deliver(mail, options) if mail is not None else []
+            delivered = delivered if mail is None else await deliver(mail, options)
             judged = [item for item in run.items if verdicts[item.id].outcome is Outcome.OK]
             await self._ledger.mark_seen(run.id, judged)
             run = _delivered(run, fresh, whole=len(judged) == len(run.items))
             await self._ledger.save_run(run)
-        return Report.of(run, verdicts, selected=len(selected), files=files), mail
+        return Report.of(run, verdicts, selected=len(selected), delivered=delivered), mail
 
     def _mail(self, run: Run, selected: Sequence[Selected], report: Report) -> Mail:
         return Mail(

@@ -22,7 +22,9 @@ class Selected:
         """Where it is from, of which day, and its tags."""
         published = self.item.published
         day = [] if published is None else [f"{published.day} {published:%b %Y}"]
-        return " · ".join([self.item.source or self.item.domain, *day, *(f"#{tag}" for tag in self.verdict.tags)])
+        return " · ".join(
+            [self.item.source or self.item.domain, *day, *(f"#{tag}" for tag in self.verdict.tags)]
+        )
 
 
 def select(
