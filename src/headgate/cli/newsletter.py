@@ -80,7 +80,7 @@ def run(
         report, text = run_for_long(_run(settings, options, plan))
     except (Aborted, NotDelivered) as error:
         note(printable(f"headgate newsletter: {error}"))
-        note(f"Nothing was mailed. When it is mended: headgate newsletter run --run-id {plan.run_id}")
+        note(f"Nothing was mailed. When it is mended, the same command with --run-id {plan.run_id} goes on.")
         raise typer.Exit(ABORTED) from None
     if dry_run:
         show(printable(text))
@@ -122,8 +122,10 @@ async def _run(settings: Settings, options: NewsletterOptions, plan: Plan) -> tu
 def _tell(report: Report, tell: Callable[[str], None]) -> None:
     for line in report.lines():
         tell(one_line(line))
+    for error in report.feed_errors:
+        note(one_line(f"not read: {error}"))
     if report.skipped or report.fallback:
-        note(f"To judge the rest: headgate newsletter run --run-id {report.run_id}")
+        note(f"To judge the rest: the same command with --run-id {report.run_id}")
 
 
 @contextmanager

@@ -73,7 +73,7 @@ def test_a_mail_that_was_not_taken_is_delivered_later_without_judging_anew(tmp_p
 def test_mistakes_of_the_user_end_with_2_and_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "profile.yaml").write_text("interests: {highest: [x]}")
     cases = (
-        (("--profile", "profile.yaml"), "highest"),
+        (("--profile", "profile.yaml"), "under max, high, medium, low and ignore"),
         (("--feeds", "nowhere.opml"), "nowhere.opml"),
         (("--run-id", "../x"), "a run's id"),
         (("--run-id", "never", "--resume"), "no run 'never'"),

@@ -21,7 +21,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     why: str | None
     """Why it was aborted."""
     feeds: int
-    feeds_failed: int
+    feed_errors: tuple[str, ...]
+    """What failed feeds said, each with its name."""
     collected: int
     candidates: int
     ok: int
@@ -51,7 +52,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             state=run.state,
             why=run.why,
             feeds=len(run.feeds),
-            feeds_failed=sum(feed.error is not None for feed in run.feeds),
+            feed_errors=tuple(f"{feed.feed}: {feed.error}" for feed in run.feeds if feed.error is not None),
             collected=run.collected,
             candidates=len(run.items),
             ok=counts[Outcome.OK],
@@ -83,15 +84,15 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             "had no time left to be judged": self.skipped,
         }
         told = [f"{_counted(count, 'item')} {what}." for what, count in missing.items() if count]
-        if self.feeds_failed:
-            told.append(f"{_counted(self.feeds_failed, 'feed')} could not be read.")
+        if self.feed_errors:
+            told.append(f"{_counted(len(self.feed_errors), 'feed')} could not be read.")
         chosen = f"Chosen from {_counted(self.candidates, 'new item')} of {_counted(self.feeds, 'feed')}."
         return " ".join(
             [chosen, *told, "A language model wrote the summaries: open the article before you act on one."]
         )
 
     def lines(self) -> list[str]:
-        failed = f", {self.feeds_failed} of them failed" if self.feeds_failed else ""
+        failed = f", {len(self.feed_errors)} of them failed" if self.feed_errors else ""
         lines = [
             f"run {self.run_id}: {self.state}",
             f"feeds: {self.feeds}{failed}; {self.collected} items, {self.candidates} candidates",

@@ -19,7 +19,7 @@ from headgate.apps.newsletter.collecting import Collector
 from headgate.apps.newsletter.contract import Prompts
 from headgate.apps.newsletter.delivery import NOTHING, deliver
 from headgate.apps.newsletter.feed_list import Feed, read_feeds
-from headgate.apps.newsletter.items import DomainCap, Item, each_once, newest_first
+from headgate.apps.newsletter.items import DomainCap, Item, dated_by, each_once, newest_first
 from headgate.apps.newsletter.judging import Aborted, Judge
 from headgate.apps.newsletter.judging_model import JudgingModel
 from headgate.apps.newsletter.ledger import Ledger, Run, RunState
@@ -109,10 +109,11 @@ class Newsletter:
         collector = Collector(self._ledger, private=options.private_feeds, spacing_s=options.host_spacing_s)
         within_s = None if left_s == math.inf else left_s / COLLECTING_SHARE
         collected = await collector.collect(self._material.feeds, within_s=within_s)
-        found = [item for one in collected for item in one.items]
+        now = self._utc()
+        found = [dated_by(now, item) for one in collected for item in one.items]
         run = Run(
             id=run_id,
-            started_at=self._utc(),
+            started_at=now,
             items=tuple(await self._candidates(found)),
             feeds=tuple(one.report for one in collected),
             collected=len(found),
@@ -151,6 +152,8 @@ class Newsletter:
             verdicts=_final(await self._ledger.verdicts(run)),
         )
         await judge.judge(run.items)
+        if run.items and all(verdict.outcome is not Outcome.OK for verdict in judge.verdicts.values()):
+            raise Aborted(f"none of the {len(run.items)} items was judged within the time limit.")
         return judge.verdicts
 
     async def _finish(
