@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedCo
 from rich.text import Text
 
 from headgate.apps.newsletter import NewsletterOptions
+from headgate.apps.newsletter.alone import AnotherRun
 from headgate.apps.newsletter.judging import Aborted
 from headgate.apps.newsletter.ledger import Ledger, RunState
 from headgate.apps.newsletter.opening import check_run_id, new_run_id, open_newsletter, options_of
@@ -78,7 +79,7 @@ def run(
     )
     try:
         report, text = run_for_long(_run(settings, options, plan))
-    except (Aborted, NotDelivered) as error:
+    except (Aborted, AnotherRun, NotDelivered) as error:
         note(printable(f"headgate newsletter: {error}"))
         note(f"Nothing was mailed. When it is mended, the same command with --run-id {plan.run_id} goes on.")
         raise typer.Exit(ABORTED) from None

@@ -70,6 +70,20 @@ def test_a_mail_that_was_not_taken_is_delivered_later_without_judging_anew(tmp_p
     assert house.received == [(tmp_path / "out" / "w.eml").read_bytes()]
 
 
+def test_a_second_run_at_the_same_time_is_told_to_wait_and_pays_nothing(tmp_path: Path) -> None:
+    """Cron and a person at once: everybody would have got the mail twice."""
+    with judging(latency_s=0.1) as judge:
+        config = settings(tmp_path, judge.base_url, items=40)
+        words = ("run", "--config", str(config))
+        with start(*words, "--run-id", "a", cwd=tmp_path) as first:
+            while judge.calls == 0 and first.poll() is None:
+                time.sleep(0.005)
+            code, _, err = finish(start(*words, "--run-id", "b", cwd=tmp_path))
+            assert (code, "another run of the newsletter is at work" in err) == (3, True)
+            assert finish(first)[0] == 0
+        assert judge.calls == 40
+
+
 def test_mistakes_of_the_user_end_with_2_and_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "profile.yaml").write_text("interests: {highest: [x]}")
     cases = (

@@ -10,6 +10,7 @@ from typing import Final
 
 import headgate
 from headgate.apps.newsletter import NAME
+from headgate.apps.newsletter.alone import alone
 from headgate.apps.newsletter.judging_model import choose_model
 from headgate.apps.newsletter.options import NewsletterOptions
 from headgate.apps.newsletter.run import Material, Newsletter
@@ -52,5 +53,6 @@ async def open_newsletter(
     prices = headgate.Prices()
     # The bill is to be whole: the first answers wait for the list of prices, about a second.
     await asyncio.to_thread(prices.load().join)
-    async with headgate.open(settings, prices=prices) as gateway:
-        yield Newsletter(gateway, options, material, model, told=told)
+    with alone(settings.data_dir):
+        async with headgate.open(settings, prices=prices) as gateway:
+            yield Newsletter(gateway, options, material, model, told=told)
