@@ -41,4 +41,6 @@ def test_the_examples_of_the_page_are_read() -> None:
     assert msgspec.convert(profile, Profile).interests.max
     read = wiring.read_settings(judged, env={})
     assert read.apps["newsletter"].model in read.models
-    assert wiring.read_settings(mailed, env={"SMTP_PASSWORD": "hush"}).apps["newsletter"].smtp_password == "hush"
+    assert (
+        wiring.read_settings(mailed, env={"SMTP_PASSWORD": "hush"}).apps["newsletter"].smtp_password == "hush"
+    )
