@@ -131,13 +131,13 @@ def test_hold_slot_tells_the_wait_the_id_and_whether_it_was_taken_away() -> None
         async with stage.gateway.hold_slot("m", "batch") as slot:
             assert slot.wait_s == 30.0
             assert slot.id
-            assert not slot.cancelled
+            taken_away = [slot.cancelled]
             generating = asyncio.create_task(slot.generate_raw(USER))
             await asyncio.sleep(1)
             urgent = asyncio.create_task(stage.gateway.complete(model="m", messages=USER))
             with pytest.raises(headgate.Preempted):
                 await generating
-            assert slot.cancelled
+            assert [*taken_away, slot.cancelled] == [False, True]
         await asyncio.gather(first, urgent)
 
     virtual.run(main)

@@ -33,7 +33,7 @@ class LambdaContext(Protocol):
     def get_remaining_time_in_millis(self) -> int: ...
 
 
-def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
+def handler(event: object, context: LambdaContext) -> dict[str, Any]:
     """Run once. The event may say `dry_run` and `run_id`.
 
     Without a `run_id`, the event's own id names the run: when Lambda repeats a failed event, the run goes on.
