@@ -37,7 +37,10 @@ def test_every_variable_is_on_the_page_with_its_default() -> None:
 
 
 def test_the_examples_of_the_page_are_read() -> None:
-    profile, settings = (yaml.safe_load(block) for block in BLOCKS)
+    profile, judged, mailed = (yaml.safe_load(block) for block in BLOCKS)
     assert msgspec.convert(profile, Profile).interests.max
-    read = wiring.read_settings(settings, env={})
+    read = wiring.read_settings(judged, env={})
     assert read.apps["newsletter"].model in read.models
+    assert (
+        wiring.read_settings(mailed, env={"SMTP_PASSWORD": "hush"}).apps["newsletter"].smtp_password == "hush"
+    )

@@ -1,5 +1,6 @@
 """The newsletter judge's Bedrock design, row by row, through the newsletter itself: settings, judge, fallback, time."""
 
+import json
 import re
 from collections.abc import Callable
 from itertools import pairwise
@@ -10,6 +11,7 @@ import pytest
 from apps.newsletter.newsletter_stage import Stage, open_stage
 
 from headgate import wiring
+from headgate.apps.newsletter.aws_lambda import metrics_line
 from headgate.apps.newsletter.environment import Bedrock, read_environment
 from headgate.apps.newsletter.judging_model import choose_model, simulated_judge
 from headgate.apps.newsletter.options import NewsletterOptions
@@ -196,15 +198,19 @@ def test_requests_are_spaced_over_all_slots_and_no_more_run_than_allowed(tmp_pat
 # ---- The time estimates, and Lambda's 15 minutes ----------------------------------------------------
 
 
-def test_120_items_two_at_a_time_take_no_longer_than_the_estimated_7_5_minutes(tmp_path: Path) -> None:
-    """60 pairs of 5 s + 2.5 s, as the design reckons."""
+@pytest.mark.parametrize(("parallel", "failing", "estimate_s"), [(2, 0, 450), (2, 10, 600), (3, 0, 303)])
+def test_120_items_take_no_longer_than_the_design_estimates(
+    tmp_path: Path, parallel: int, failing: int, estimate_s: float
+) -> None:
+    """60 pairs of 5 s + 2.5 s: 7.5 minutes. With ten items that need three retries: 10. Three at a time: 5, and the last answer."""
+    script = ["throttled", "ok", "ok"] * (3 * failing)
+    upstream = {"interval_s": 2.5, "latency_s": 5.0, "script": script, "failure_latency_s": 0.1}
 
     async def main(world: World) -> None:
-        upstream = {"interval_s": 2.5, "latency_s": 5.0}
-        async with open_stage(world, tmp_path, upstream, items=120, parallel=2) as stage:
+        async with open_stage(world, tmp_path, upstream, items=120, parallel=parallel) as stage:
             report, _ = await stage.run()
-            assert report.ok == 120
-            assert world.clock.now() <= 450
+            assert (report.ok, stage.provider.calls) == (120, 120 + 3 * failing)
+            assert world.clock.now() <= estimate_s
 
     virtual.run(main)
 
@@ -226,6 +232,39 @@ def test_the_worst_case_of_17_5_minutes_ends_within_15_and_the_rest_is_judged_la
             assert report.ok == 120
             assert stage.provider.calls == 120 - first
         assert calls > first
+
+    virtual.run(main)
+
+
+# ---- Phase 2 ----------------------------------------------------------------------------------------
+
+
+def test_a_second_region_judges_what_the_first_has_no_quota_for(tmp_path: Path) -> None:
+    """Cross-Region Inference: a region that asks for ten minutes is not waited for."""
+    spent = {"failures": {"throttled": 1.0}, "retry_after_s": 600.0}
+    second = {"model": "simulated/instant", "answers_by_pattern": simulated_judge()}
+
+    async def main(world: World) -> None:
+        async with open_stage(world, tmp_path, spent, others=[second], items=20) as stage:
+            report, _ = await stage.run()
+            assert report.ok == 20
+            assert world.clock.now() < 60
+            assert stage.provider.calls <= 5
+            assert {verdict.upstream for verdict in await _verdicts(stage)} == {"simulated/simulated/instant"}
+
+    virtual.run(main)
+
+
+def test_cloudwatch_hears_of_calls_retries_and_fallbacks(tmp_path: Path) -> None:
+    """The retry rate is a metric of the design's second phase."""
+
+    async def main(world: World) -> None:
+        upstream = {"script": ["throttled"] * 3}
+        async with open_stage(world, tmp_path, upstream, items=4) as stage:
+            await stage.run()
+            told = json.loads(metrics_line(stage.newsletter.meter, now_ms=7))
+            assert (told["Calls"], told["Retries"], told["Fallbacks"]) == (7, 3, 0)
+            assert told["_aws"]["Timestamp"] == 7
 
     virtual.run(main)
 

@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from client.stub import Fault, stubbed
 from seeds.articles_house import CONTENT, QUEUE, SUMMARIZE, Articles, ask, ended, queued
 from server.stage import House
 from server.upstreams import look, until
 
 from headgate import wiring
-from headgate.core.feeding import Pace
+from headgate.client import AsyncClient, Progress
+from headgate.planner import virtual
+from headgate.planner.virtual import World
 
 STUCK: dict[str, Any] = {"slots": 2, "depth": 20, "outcome": "stall"}
 
@@ -205,13 +208,37 @@ def test_who_leaves_frees_the_slot_at_once(articles: Articles, stream: bool) -> 
 
 
 def test_the_worker_that_feeds_backs_off_as_in_the_table() -> None:
-    """10 s when all is well; 30 → 60 → 120 → 240 → 300 s while it is refused; back to 10 s at once."""
-    pace = Pace()
-    waits = [pace.wait_s()]
-    for _ in range(6):
-        pace = pace.refused()
-        waits.append(pace.wait_s())
-    assert [*waits, pace.succeeded().wait_s()] == [10, 30, 60, 120, 240, 300, 300, 10]
+    """10 s when all is well; 30 → 60 → 120 → 240 → 300 s while it is refused, the other jobs skipped; back to 10 s at once."""
+
+    async def main(world: World) -> tuple[list[float], list[float]]:
+        knocks: list[float] = []
+        passes: list[float] = []
+
+        def knock(request: Any) -> Fault:
+            knocks.append(world.clock.now())
+            return Fault.FULL if len(knocks) <= 6 else Fault.NONE
+
+        async with stubbed() as stub, AsyncClient(stub.url, clock=world.clock) as client:
+
+            def look(progress: Progress) -> None:
+                passes.append(progress.next_pass_s)
+                if len(passes) > 7:
+                    for job in stub.jobs:
+                        stub.end(job)
+
+            stub.otherwise = knock
+            progress = await client.feed(
+                ["a", "b", "c"], task="summarize", run="r", in_flight=3, on_progress=look
+            )
+            assert (progress.completed, progress.refusals) == (3, 6)
+            assert stub.inputs == ["a", "b", "c"]
+        return knocks, passes
+
+    knocks, passes = virtual.run(main)
+    assert knocks[:7] == [0, 30, 90, 210, 450, 750, 1050], (
+        "one knock a pass: the others would be refused, too"
+    )
+    assert passes[:7] == [30, 60, 120, 240, 300, 300, 10]
 
 
 def test_the_route_that_queues_gives_a_job_that_can_be_followed(articles: Articles) -> None:

@@ -121,6 +121,28 @@ def test_hold_slot_acquires_once_for_the_whole_retry_loop() -> None:
     virtual.run(main)
 
 
+def test_hold_slot_tells_the_wait_the_id_and_whether_it_was_taken_away() -> None:
+    """`yield wait_time, cancel_event, task_id`."""
+
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"slots": 1, "latency_s": 30.0, "preempt": True})
+        first = asyncio.create_task(stage.gateway.complete(model="m", messages=USER))
+        await asyncio.sleep(0)
+        async with stage.gateway.hold_slot("m", "batch") as slot:
+            assert slot.wait_s == 30.0
+            assert slot.id
+            taken_away = [slot.cancelled]
+            generating = asyncio.create_task(slot.generate_raw(USER))
+            await asyncio.sleep(1)
+            urgent = asyncio.create_task(stage.gateway.complete(model="m", messages=USER))
+            with pytest.raises(headgate.Preempted):
+                await generating
+            assert [*taken_away, slot.cancelled] == [False, True]
+        await asyncio.gather(first, urgent)
+
+    virtual.run(main)
+
+
 def test_interactive_is_real_time_and_batch_is_best_effort() -> None:
     async def main(world: World) -> list[str]:
         stage = set_stage(world, {"slots": 1, "latency_s": 30.0})

@@ -14,12 +14,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedCo
 from rich.text import Text
 
 from headgate.apps.newsletter import NewsletterOptions
-from headgate.apps.newsletter.delivery import NotDelivered
+from headgate.apps.newsletter.alone import AnotherRun
 from headgate.apps.newsletter.judging import Aborted
 from headgate.apps.newsletter.ledger import Ledger, RunState
 from headgate.apps.newsletter.opening import check_run_id, new_run_id, open_newsletter, options_of
 from headgate.apps.newsletter.report import Report
 from headgate.apps.newsletter.run import Plan
+from headgate.apps.newsletter.smtp import NotDelivered
 from headgate.cli.options import ConfigOption, JsonOption, LimitOption, read_seconds
 from headgate.cli.running import run as run_looking
 from headgate.cli.running import run_for_long, settings_to_look
@@ -78,9 +79,9 @@ def run(
     )
     try:
         report, text = run_for_long(_run(settings, options, plan))
-    except (Aborted, NotDelivered) as error:
+    except (Aborted, AnotherRun, NotDelivered) as error:
         note(printable(f"headgate newsletter: {error}"))
-        note(f"Nothing was mailed. When it is mended: headgate newsletter run --run-id {plan.run_id}")
+        note(f"Nothing was mailed. When it is mended, the same command with --run-id {plan.run_id} goes on.")
         raise typer.Exit(ABORTED) from None
     if dry_run:
         show(printable(text))
@@ -122,8 +123,10 @@ async def _run(settings: Settings, options: NewsletterOptions, plan: Plan) -> tu
 def _tell(report: Report, tell: Callable[[str], None]) -> None:
     for line in report.lines():
         tell(one_line(line))
+    for error in report.feed_errors:
+        note(one_line(f"not read: {error}"))
     if report.skipped or report.fallback:
-        note(f"To judge the rest: headgate newsletter run --run-id {report.run_id}")
+        note(f"To judge the rest: the same command with --run-id {report.run_id}")
 
 
 @contextmanager

@@ -23,7 +23,7 @@ class JudgeServer(ThreadingHTTPServer):
         self.latency_s = latency_s
         self.status = status
         self.asked: Counter[str] = Counter()
-        """By title."""
+        """By what it was about."""
         self._lock = threading.Lock()
 
     @property
@@ -35,12 +35,16 @@ class JudgeServer(ThreadingHTTPServer):
         with self._lock:
             return self.asked.total()
 
-    def judge(self, body: dict[str, Any]) -> dict[str, Any]:
-        question = body["messages"][-1]["content"]
+    def answer(self, question: str) -> tuple[str, str]:
+        """What it is about, and what is said to it."""
         found = ((pattern.search(question), answer) for pattern, answer in _BY_PATTERN)
         match, answer = next((match, answer) for match, answer in found if match)
+        return match["title"], match.expand(answer)
+
+    def judge(self, body: dict[str, Any]) -> dict[str, Any]:
+        subject, content = self.answer(body["messages"][-1]["content"])
         with self._lock:
-            self.asked[match["title"]] += 1
+            self.asked[subject] += 1
         time.sleep(self.latency_s)
         return {
             "id": "c",
@@ -51,7 +55,7 @@ class JudgeServer(ThreadingHTTPServer):
                 {
                     "index": 0,
                     "finish_reason": "stop",
-                    "message": {"role": "assistant", "content": match.expand(answer)},
+                    "message": {"role": "assistant", "content": content},
                 }
             ],
             "usage": {"prompt_tokens": 900, "completion_tokens": 140, "total_tokens": 1040},
@@ -82,8 +86,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def judging(*, latency_s: float = 0.0, status: int = 200) -> Iterator[JudgeServer]:
-    server = JudgeServer(latency_s, status)
+def judging(
+    *, latency_s: float = 0.0, status: int = 200, kind: type[JudgeServer] = JudgeServer
+) -> Iterator[JudgeServer]:
+    server = kind(latency_s, status)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:

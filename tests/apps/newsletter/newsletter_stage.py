@@ -96,6 +96,7 @@ async def open_stage(
     items: int = 12,
     retry: Mapping[str, Any] = BEDROCK_RETRY,
     parallel: int = 5,
+    others: Sequence[Mapping[str, Any]] = (),
     **options: Any,
 ) -> AsyncIterator[Stage]:
     """The model `m` judges as the simulation does, unless `upstream` says otherwise."""
@@ -109,9 +110,10 @@ async def open_stage(
         "answers_by_pattern": simulated_judge(),
         **(upstream or {}),
     }
+    fallbacks = [{"provider": "simulated", **other} for other in others]
     tree = {
         "data_dir": str(folder / "data"),
-        "models": {"m": {"upstreams": [behind], "retry": dict(retry)}},
+        "models": {"m": {"upstreams": [behind, *fallbacks], "retry": dict(retry)}},
     }
     gateway = wiring.build(wiring.read_settings(tree, env={}), clock=world.clock, chance=world.chance)
     model = JudgingModel("m", parallel, "models.m.upstreams")

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import headgate
 from headgate.apps.newsletter.aws_lambda import handler
 from headgate.apps.newsletter.judging import Aborted
 
@@ -60,3 +61,10 @@ def test_a_failed_run_raises_and_its_metrics_are_told(
     with pytest.raises(Aborted, match="misconfigured 401"):
         handler({}, FakeContext())
     assert _metrics(capsys)["Calls"] >= 3
+
+
+@pytest.mark.parametrize("event", [{"dry_run": "true"}, [], "x"])
+def test_an_event_that_cannot_be_meant_is_refused(event: Any) -> None:
+    """A dry run in the wrong spelling once was a mail to everybody."""
+    with pytest.raises(headgate.InvalidRequest, match="dry_run"):
+        handler(event, FakeContext())

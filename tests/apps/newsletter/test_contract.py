@@ -39,6 +39,8 @@ def test_an_answer_may_stand_in_a_code_fence(around: str) -> None:
         {"confidence": "0.5"},
         {"summary": "x" * 301},
         {"summary": ""},
+        {"summary": " \n\x1b"},
+        {"tags": ["\u202e"]},
         {"tags": []},
         {"tags": ["a", "b", "c", "d"]},
         {"tags": ["x" * 31]},
@@ -57,6 +59,11 @@ def test_what_the_schema_does_not_allow_is_no_judgement(change: dict[str, object
 def test_what_is_no_json_is_no_judgement(content: str | None) -> None:
     with pytest.raises(ValueError, match=VERSION):
         read_judgement(content)
+
+
+def test_what_a_model_repeats_moves_no_cursor() -> None:
+    said = read_judgement(json.dumps({**GOOD, "summary": "a\x1b[2J\nb", "tags": [" c\u202e", "\x00"]}))
+    assert (said.summary, said.tags) == ("a [2J b", ("c",))
 
 
 def test_an_article_cannot_end_its_own_quotation_or_fill_in_the_prompt() -> None:

@@ -1,22 +1,23 @@
 """Mails: what is selected, what strangers' words become in them, and how they reach a mail server."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
+from email import message_from_bytes, policy
 from pathlib import Path
-from socketserver import StreamRequestHandler, ThreadingTCPServer
-from threading import Thread
 from typing import Any
 
 import pytest
+from apps.newsletter.mail_server import MailServer, mail_server
 
+import headgate
 from headgate.apps.newsletter.contract import Label
-from headgate.apps.newsletter.delivery import NotDelivered, deliver
+from headgate.apps.newsletter.delivery import deliver
 from headgate.apps.newsletter.items import Item
 from headgate.apps.newsletter.mail import Mail
-from headgate.apps.newsletter.options import NewsletterOptions
+from headgate.apps.newsletter.opening import check_run_id
+from headgate.apps.newsletter.options import NewsletterOptions, SmtpTls
 from headgate.apps.newsletter.selection import Selected, select
+from headgate.apps.newsletter.smtp import NotDelivered
 from headgate.apps.newsletter.verdicts import Outcome, Verdict
 
 
@@ -60,36 +61,6 @@ def test_strangers_words_are_text_in_a_mail_and_nothing_else() -> None:
     assert "&lt;script&gt;alert(1)" in page
 
 
-class _Handler(StreamRequestHandler):
-    def handle(self) -> None:
-        server: Any = self.server
-        self.wfile.write(b"220 here\r\n")
-        while line := self.rfile.readline():
-            word = line[:4].upper()
-            if word == b"DATA":
-                self.wfile.write(b"354 go on\r\n")
-                received = b""
-                while (piece := self.rfile.readline()) != b".\r\n":
-                    received += piece
-                server.received.append(received)
-            if word == b"QUIT":
-                self.wfile.write(b"221 bye\r\n")
-                return
-            refused = word == b"RCPT" and b"nobody" in line
-            self.wfile.write(b"550 no\r\n" if refused else b"250 ok\r\n")
-
-
-@contextmanager
-def _mail_server() -> Iterator[Any]:
-    with ThreadingTCPServer(("127.0.0.1", 0), _Handler) as server:
-        server.received = []  # type: ignore[attr-defined]
-        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
-
-
 def _options(folder: Path, port: int, to: str = "you@example.org") -> NewsletterOptions:
     return NewsletterOptions(
         out=folder,
@@ -97,23 +68,55 @@ def _options(folder: Path, port: int, to: str = "you@example.org") -> Newsletter
         mail_to=(to,),
         smtp_host="127.0.0.1",
         smtp_port=port,
-        smtp_tls=False,
+        smtp_tls=SmtpTls.NONE,
     )
 
 
 def test_a_mail_reaches_the_server_whole_and_is_a_file_too(tmp_path: Path) -> None:
     mail = _mail(Selected(_item("Ein Titel mit ü"), _verdict(Label.FYI)))
-    with _mail_server() as server:
-        files = asyncio.run(deliver(mail, _options(tmp_path, server.server_address[1])))
+    with mail_server(MailServer()) as server:
+        delivered = asyncio.run(deliver(mail, _options(tmp_path, server.port)))
     [received] = server.received
     assert received == (tmp_path / "r.eml").read_bytes()
     assert b"Message-ID: <r@example.org>" in received
-    assert [file.suffix for file in files] == [".txt", ".html", ".eml"]
+    assert [file.suffix for file in delivered.files] == [".txt", ".html", ".eml"]
 
 
-def test_a_server_that_refuses_is_told_and_nothing_is_written(tmp_path: Path) -> None:
-    with _mail_server() as server:
-        options = _options(tmp_path / "out", server.server_address[1], to="nobody@example.org")
-        with pytest.raises(NotDelivered, match="smtp_host"):
+def test_a_server_that_refuses_is_told_and_the_mail_is_kept(tmp_path: Path) -> None:
+    with mail_server(MailServer()) as server:
+        options = _options(tmp_path, server.port, to="nobody@example.org")
+        with pytest.raises(NotDelivered, match=r"smtp_host.*kept in .*r\.eml"):
             asyncio.run(deliver(_mail(Selected(_item("a"), _verdict(Label.FYI))), options))
-    assert not (tmp_path / "out").exists()
+    assert b"Subject: News" in (tmp_path / "r.eml").read_bytes()
+
+
+def test_a_folder_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("a file")
+    mail = _mail(Selected(_item("a"), _verdict(Label.FYI)))
+    with pytest.raises(NotDelivered, match=r"cannot be written to .*apps\.newsletter\.out"):
+        asyncio.run(deliver(mail, NewsletterOptions(out=tmp_path / "out")))
+
+
+def test_a_message_keeps_to_the_letter_of_the_standard() -> None:
+    """Seven bits, no line over 998, each header once; strangers' words get into none of them."""
+    item = Item(url="https://a.example/" + "x" * 1900, title="T\n\nBcc: them@example.org 👩‍💻 " + "word" * 70)
+    mail = _mail(Selected(item, _verdict(Label.THINK, summary="日本語" * 90)))
+    raw = bytes(mail.message("news@example.org", ["a@example.org", "b@example.org"]))
+    assert raw.isascii()
+    assert raw.count(b"\n") == raw.count(b"\r\n")
+    assert max(map(len, raw.split(b"\r\n"))) <= 78
+    message = message_from_bytes(raw, policy=policy.strict)
+    assert sorted(message.keys()) == sorted(
+        ["Subject", "From", "To", "Date", "Message-ID", "Auto-Submitted", "MIME-Version", "Content-Type"]
+    )
+    kinds = [part.get_content_type() for part in message.walk()]
+    assert kinds == ["multipart/alternative", "text/plain", "text/html"]
+    assert [part.get_content_charset() for part in message.iter_parts()] == ["utf-8", "utf-8"]
+
+
+def test_a_second_mail_of_a_run_is_told_from_the_first_and_from_other_runs() -> None:
+    second = Mail("r", 2, "News", datetime(2026, 1, 2, tzinfo=UTC), (), "a note")
+    assert (second.name, second.subject) == ("r+2", "News, 2 January 2026 (part 2)")
+    for run_id in ("r+2", "a..b", "a.", ".a", "-a", "a" * 101):
+        with pytest.raises(headgate.InvalidRequest):
+            check_run_id(run_id)

@@ -2,12 +2,13 @@
 
 import subprocess
 import sys
-from datetime import UTC, datetime
+import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from apps.newsletter.newsletter_stage import rss
 
-from headgate.apps.newsletter.items import DomainCap, Item, each_once, newest_first
+from headgate.apps.newsletter.items import DomainCap, Item, dated_by, each_once, newest_first
 from headgate.apps.newsletter.parsing import MISSING_EXTRA, NoFeed, parse_feed, plain
 
 
@@ -37,6 +38,40 @@ def test_items_without_an_address_are_left_out() -> None:
 def test_text_is_one_line_without_tags_and_control_characters() -> None:
     assert plain("<p>a</p>\n\x1b[2J<b>b</b> &lt;c&gt;", 100) == "a [2J b <c>"
     assert plain("word " * 100, 20) == "word word word…"
+
+
+def test_markup_in_all_its_forms_leaves_what_a_person_would_read() -> None:
+    assert plain("a<!-- b --><style>c</style><img alt='1 > 2' src=x>d 1 < 2 <3", 100) == "a d 1 < 2 <3"
+    assert plain("a<script>never closed <b>", 100) == "a"
+    assert plain('a <a href="x>b</a> c', 100) == "a b c"
+
+
+def test_emoji_and_joined_letters_stay_whole_and_nothing_turns_the_writing() -> None:
+    assert plain("👩\u200d💻 🏳️\u200d🌈 می\u200cخواهم", 100) == "👩\u200d💻 🏳️\u200d🌈 می\u200cخواهم"
+    assert plain("a\u202eb\u2028c", 100) == "a b c"
+
+
+@pytest.mark.parametrize(
+    "piece", ["<", "<a ", "<!--", "<a href='", "<?", "<script>", "<![", "&#", "</a ", "<a \"'"]
+)
+def test_a_hostile_text_takes_no_time(piece: str) -> None:
+    """HTML parsers take hours for a megabyte of tags that never end: one feed would have stopped all others."""
+    text = (piece * 1_000_000)[:1_000_000]
+    feed = rss([("A", "https://a.example/", None)]).replace("About A.", f"<![CDATA[{text}]]>")
+    began = time.process_time()
+    assert len(parse_feed(feed.encode(), name="n")) == 1
+    assert time.process_time() - began < 2
+
+
+def test_a_date_in_the_future_is_none() -> None:
+    """The item would lead every newsletter until 2099."""
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    early, ahead = (
+        Item(url="https://a.example/", title="t", published=now + timedelta(hours=hours))
+        for hours in (20, 30)
+    )
+    assert dated_by(now, early) == early
+    assert dated_by(now, ahead).published is None
 
 
 def test_of_one_page_told_twice_the_newest_stays() -> None:

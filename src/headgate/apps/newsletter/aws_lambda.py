@@ -33,15 +33,19 @@ class LambdaContext(Protocol):
     def get_remaining_time_in_millis(self) -> int: ...
 
 
-def handler(event: Mapping[str, Any], context: LambdaContext) -> dict[str, Any]:
+def handler(event: object, context: LambdaContext) -> dict[str, Any]:
     """Run once. The event may say `dry_run` and `run_id`.
 
     Without a `run_id`, the event's own id names the run: when Lambda repeats a failed event, the run goes on.
     """
+    if not isinstance(event, Mapping) or not isinstance(event.get("dry_run", False), bool):
+        raise headgate.InvalidRequest(
+            'the event must be an object, and its "dry_run" true or false', param="dry_run"
+        )
     run_id = str(event.get("run_id") or event.get("id") or context.aws_request_id)
     plan = Plan(
         run_id=check_run_id(run_id),
-        dry_run=event.get("dry_run") is True,
+        dry_run=event.get("dry_run", False),
         time_limit_s=max(0.0, context.get_remaining_time_in_millis() / 1000 - RESERVE_S),
     )
     report = asyncio.run(_run(plan))

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import msgspec
 
 import headgate
-from headgate.apps.newsletter.items import Item
+from headgate.apps.newsletter.items import Item, one_line
 from headgate.apps.newsletter.profile import Profile
 
 VERSION: Final = "judge-v1"
@@ -46,9 +46,17 @@ def read_judgement(content: str | None) -> Judgement:
     if fenced := _FENCED.match(text):
         text = fenced[1]
     try:
-        return _decoder.decode(text)
+        return _clean(_decoder.decode(text))
     except (msgspec.DecodeError, UnicodeError) as error:
         raise ValueError(f"the answer is not as {VERSION} asks: {error}") from error
+
+
+def _clean(said: Judgement) -> Judgement:
+    """A model repeats what it read: its words are as strange as the article's."""
+    summary, tags = one_line(said.summary), tuple(filter(None, map(one_line, said.tags)))
+    if not summary or not tags:
+        raise msgspec.ValidationError("`summary` and `tags` must not be blank")
+    return msgspec.structs.replace(said, summary=summary, tags=tags)
 
 
 def check_answer(answer: headgate.Answer) -> None:

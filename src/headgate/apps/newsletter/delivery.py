@@ -1,49 +1,45 @@
-"""Where mails go: into files always, to a mail server when one is set."""
+"""Where mails go: into files always, then to a mail server when one is set."""
 
-import asyncio
 import os
-import smtplib
-import ssl
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import headgate
 from headgate.apps.newsletter.mail import Mail
 from headgate.apps.newsletter.options import NewsletterOptions
+from headgate.apps.newsletter.smtp import NotDelivered, send
 
-SMTP_TIMEOUT_S: Final = 10.0
 NOBODY: Final = "newsletter@localhost"
 
 
-class NotDelivered(headgate.HeadgateError):
-    """The mail server did not take it. The verdicts are kept: the run can go on."""
+@dataclass(frozen=True, slots=True)
+class Delivered:
+    """The files that hold the mail, and the receivers whom the mail server does not take."""
 
-    code = "newsletter_not_delivered"
-
-
-async def deliver(mail: Mail, options: NewsletterOptions) -> list[Path]:
-    """Send and write one mail; the files that hold it."""
-    message = mail.message(options.mail_from or NOBODY, options.mail_to or (NOBODY,))
-    if options.smtp_host is not None:
-        try:
-            await asyncio.to_thread(_send, bytes(message), options)
-        except (OSError, smtplib.SMTPException) as error:
-            raise NotDelivered(
-                f"{options.smtp_host}:{options.smtp_port} (apps.newsletter.smtp_host) did not take the mail:"
-                f" {type(error).__name__}: {error}"
-            ) from error
-    pieces = {"txt": mail.text().encode(), "html": mail.html().encode(), "eml": bytes(message)}
-    return [_write(options.out / f"{mail.name}.{kind}", content) for kind, content in pieces.items()]
+    files: tuple[Path, ...] = ()
+    refused: tuple[str, ...] = ()
 
 
-def _send(message: bytes, options: NewsletterOptions) -> None:
-    with smtplib.SMTP(options.smtp_host or "", options.smtp_port, timeout=SMTP_TIMEOUT_S) as server:
-        if options.smtp_tls:
-            server.starttls(context=ssl.create_default_context())
-        if options.smtp_user is not None:
-            server.login(options.smtp_user, options.smtp_password or "")
-        server.sendmail(options.mail_from or "", options.mail_to, message)
+NOTHING: Final = Delivered()
+
+
+async def deliver(mail: Mail, options: NewsletterOptions) -> Delivered:
+    """Files first: whatever the mail server says, what was judged can be read."""
+    message = bytes(mail.message(options.mail_from or NOBODY, options.mail_to or (NOBODY,)))
+    pieces = {"txt": mail.text().encode(), "html": mail.html().encode(), "eml": message}
+    try:
+        files = tuple(_write(options.out / f"{mail.name}.{kind}", piece) for kind, piece in pieces.items())
+    except OSError as error:
+        raise NotDelivered(
+            f"the mail cannot be written to {options.out} (apps.newsletter.out, --out): {error.strerror or error}."
+        ) from error
+    if options.smtp_host is None:
+        return Delivered(files)
+    try:
+        return Delivered(files, await send(message, options))
+    except NotDelivered as error:
+        raise NotDelivered(f"{error} The mail is kept in {files[-1]}.") from error
 
 
 def _write(path: Path, content: bytes) -> Path:

@@ -3,11 +3,15 @@
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 import msgspec
 
 from headgate.apps.newsletter.addresses import domain_of, same_page
+
+JOINERS: Final = "\u200c\u200d"
+"""They print nothing, and hold the letters of some scripts and the parts of emoji together."""
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,6 +34,13 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
         return domain_of(self.url)
 
 
+def dated_by(now: datetime, item: Item) -> Item:
+    """A date in the future is none: it would keep an item at the head of every run. Clocks may differ by a day."""
+    if item.published is None or item.published <= now + timedelta(days=1):
+        return item
+    return msgspec.structs.replace(item, published=None)
+
+
 def newest_first(items: Iterable[Item]) -> list[Item]:
     """Without a date an item is as old as can be. Equal ones are told apart by their ids: the order is always the same."""
     oldest = datetime.min.replace(tzinfo=UTC)
@@ -43,6 +54,12 @@ def each_once(items: Iterable[Item]) -> Iterator[Item]:
         if item.id not in seen:
             seen.add(item.id)
             yield item
+
+
+def one_line(text: str) -> str:
+    """Nothing that moves a cursor, turns the direction of writing, or ends a line."""
+    kept = (char if char.isprintable() or char in JOINERS else " " for char in text)
+    return " ".join("".join(kept).split())
 
 
 class DomainCap:

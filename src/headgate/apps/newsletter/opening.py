@@ -10,11 +10,12 @@ from typing import Final
 
 import headgate
 from headgate.apps.newsletter import NAME
+from headgate.apps.newsletter.alone import alone
 from headgate.apps.newsletter.judging_model import choose_model
 from headgate.apps.newsletter.options import NewsletterOptions
 from headgate.apps.newsletter.run import Material, Newsletter
 
-_RUN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_RUN_ID: Final = re.compile(r"(?=.{1,100}\Z)[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
 
 
 def new_run_id(now: datetime) -> str:
@@ -23,10 +24,10 @@ def new_run_id(now: datetime) -> str:
 
 
 def check_run_id(run_id: str) -> str:
-    """It names files too."""
+    """It names files and mails too."""
     if _RUN_ID.fullmatch(run_id) is None:
         raise headgate.InvalidRequest(
-            f"a run's id has 1–100 letters, digits, dots, dashes or underscores, not {run_id!r:.120}",
+            f"a run's id has 1–100 letters, digits, dashes, underscores and single dots, not {run_id!r:.120}",
             param="run_id",
         )
     return run_id
@@ -52,5 +53,6 @@ async def open_newsletter(
     prices = headgate.Prices()
     # The bill is to be whole: the first answers wait for the list of prices, about a second.
     await asyncio.to_thread(prices.load().join)
-    async with headgate.open(settings, prices=prices) as gateway:
-        yield Newsletter(gateway, options, material, model, told=told)
+    with alone(settings.data_dir):
+        async with headgate.open(settings, prices=prices) as gateway:
+            yield Newsletter(gateway, options, material, model, told=told)

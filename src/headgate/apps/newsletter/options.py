@@ -1,5 +1,6 @@
 """What an operator can decide about the newsletter, as one checked record."""
 
+import enum
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +10,16 @@ import headgate
 
 _ATOM: Final = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 _ADDRESS: Final = re.compile(rf"{_ATOM}(\.{_ATOM})*@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*")
+
+
+class SmtpTls(enum.StrEnum):
+    """How the connection to the mail server is encrypted."""
+
+    STARTTLS = "starttls"
+    """Before anything else is said; port 587."""
+    IMPLICIT = "implicit"
+    """From the first byte; port 465."""
+    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +57,9 @@ class NewsletterOptions:
     mail_to: tuple[str, ...] = ()
     smtp_host: str | None = None
     """None: mails are files only."""
-    smtp_port: int = 587
-    smtp_tls: bool = True
-    """STARTTLS, before anything is said."""
+    smtp_port: int | None = None
+    """None: 587, or 465 where `smtp_tls` is `implicit`."""
+    smtp_tls: SmtpTls = SmtpTls.STARTTLS
     smtp_user: str | None = None
     smtp_password: str | None = field(default=None, repr=False)
 
@@ -65,6 +76,10 @@ class NewsletterOptions:
         self._check_mail(review)
         review.refuse()
 
+    @property
+    def smtp_server_port(self) -> int:
+        return self.smtp_port or (465 if self.smtp_tls is SmtpTls.IMPLICIT else 587)
+
     def _check_mail(self, review: headgate.Review) -> None:
         if not self.title.strip() or not self.title.isprintable():
             review.add("title", f"must be text on one line, not {self.title!r:.60}")
@@ -77,6 +92,8 @@ class NewsletterOptions:
             review.add("smtp_host", "needs mail_from and mail_to")
         if (self.smtp_user is None) != (self.smtp_password is None):
             review.add("smtp_user", "and smtp_password belong together")
+        if self.smtp_user is not None and self.smtp_tls is SmtpTls.NONE:
+            review.add("smtp_tls", "must be starttls or implicit: a password is not sent in the clear")
 
 
 def _is_address(text: object) -> bool:

@@ -1,11 +1,16 @@
 """Whom the newsletter is for: interests in five tiers, from YAML."""
 
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import yaml
 
 import headgate
+
+_SHAPE: Final = (
+    "It has `interests` with lists of topics under max, high, medium, low and ignore; `reader`; `language`."
+)
 
 
 class Tiers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -35,7 +40,7 @@ def read_profile(file: Path) -> Profile:
     try:
         profile = msgspec.convert(yaml.safe_load(file.read_text(encoding="utf-8-sig")), Profile)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, msgspec.ValidationError) as error:
-        raise headgate.SettingsError(f"{file}: the profile cannot be used: {error}") from error
+        raise headgate.SettingsError(f"{file}: the profile cannot be used: {error}. {_SHAPE}") from error
     if not any(msgspec.structs.astuple(profile.interests)):
-        raise headgate.SettingsError(f"{file}: the profile has no interests: list topics under max, high, …")
+        raise headgate.SettingsError(f"{file}: the profile has no interests. {_SHAPE}")
     return profile

@@ -1,13 +1,13 @@
 """What a run came to, as one record, and its words."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
-from pathlib import Path
 from typing import Self
 
 import msgspec
 
+from headgate.apps.newsletter.delivery import NOTHING, Delivered
 from headgate.apps.newsletter.ledger import Run, RunState
 from headgate.apps.newsletter.verdicts import Outcome, Verdict
 
@@ -21,7 +21,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     why: str | None
     """Why it was aborted."""
     feeds: int
-    feeds_failed: int
+    feed_errors: tuple[str, ...]
+    """What failed feeds said, each with its name."""
     collected: int
     candidates: int
     ok: int
@@ -34,10 +35,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: float | None
     """None when the price of an answer is not known."""
     files: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
+    """Receivers whom the mail server did not take."""
 
     @classmethod
     def of(
-        cls, run: Run, verdicts: Mapping[str, Verdict], *, selected: int, files: Sequence[Path] = ()
+        cls, run: Run, verdicts: Mapping[str, Verdict], *, selected: int, delivered: Delivered = NOTHING
     ) -> Self:
         known = [verdict for item in run.items if (verdict := verdicts.get(item.id))]
         counts = Counter(verdict.outcome for verdict in known)
@@ -49,7 +52,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             state=run.state,
             why=run.why,
             feeds=len(run.feeds),
-            feeds_failed=sum(feed.error is not None for feed in run.feeds),
+            feed_errors=tuple(f"{feed.feed}: {feed.error}" for feed in run.feeds if feed.error is not None),
             collected=run.collected,
             candidates=len(run.items),
             ok=counts[Outcome.OK],
@@ -60,7 +63,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             input_tokens=sum(verdict.input_tokens for verdict in answered),
             output_tokens=sum(verdict.output_tokens for verdict in answered),
             cost_usd=None if None in costs else sum(cost for cost in costs if cost is not None),
-            files=tuple(map(str, files)),
+            files=tuple(map(str, delivered.files)),
+            refused=delivered.refused,
         )
 
     @property
@@ -72,8 +76,23 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         price = "price unknown" if self.cost_usd is None else f"${self.cost_usd:.4f}"
         return f"{price}, {self.input_tokens:,} tokens in, {self.output_tokens:,} out"
 
+    @property
+    def reader_words(self) -> str:
+        """For whoever reads the mail: what it was chosen from, and what is missing."""
+        missing = {
+            "could not be judged": self.fallback,
+            "had no time left to be judged": self.skipped,
+        }
+        told = [f"{_counted(count, 'item')} {what}." for what, count in missing.items() if count]
+        if self.feed_errors:
+            told.append(f"{_counted(len(self.feed_errors), 'feed')} could not be read.")
+        chosen = f"Chosen from {_counted(self.candidates, 'new item')} of {_counted(self.feeds, 'feed')}."
+        return " ".join(
+            [chosen, *told, "A language model wrote the summaries: open the article before you act on one."]
+        )
+
     def lines(self) -> list[str]:
-        failed = f", {self.feeds_failed} of them failed" if self.feeds_failed else ""
+        failed = f", {len(self.feed_errors)} of them failed" if self.feed_errors else ""
         lines = [
             f"run {self.run_id}: {self.state}",
             f"feeds: {self.feeds}{failed}; {self.collected} items, {self.candidates} candidates",
@@ -81,4 +100,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             f"mail: {self.selected} selected, {self.mailed} mailed",
             f"cost: {self.cost_words}",
         ]
+        if self.refused:
+            lines.append(f"the mail server does not take mail for {', '.join(self.refused)}: check mail_to")
         return [*lines, *self.files]
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"

@@ -17,9 +17,9 @@ import msgspec
 import headgate
 from headgate.apps.newsletter.collecting import Collector
 from headgate.apps.newsletter.contract import Prompts
-from headgate.apps.newsletter.delivery import deliver
+from headgate.apps.newsletter.delivery import NOTHING, deliver
 from headgate.apps.newsletter.feed_list import Feed, read_feeds
-from headgate.apps.newsletter.items import DomainCap, Item, each_once, newest_first
+from headgate.apps.newsletter.items import DomainCap, Item, dated_by, each_once, newest_first
 from headgate.apps.newsletter.judging import Aborted, Judge
 from headgate.apps.newsletter.judging_model import JudgingModel
 from headgate.apps.newsletter.ledger import Ledger, Run, RunState
@@ -109,10 +109,11 @@ class Newsletter:
         collector = Collector(self._ledger, private=options.private_feeds, spacing_s=options.host_spacing_s)
         within_s = None if left_s == math.inf else left_s / COLLECTING_SHARE
         collected = await collector.collect(self._material.feeds, within_s=within_s)
-        found = [item for one in collected for item in one.items]
+        now = self._utc()
+        found = [dated_by(now, item) for one in collected for item in one.items]
         run = Run(
             id=run_id,
-            started_at=self._utc(),
+            started_at=now,
             items=tuple(await self._candidates(found)),
             feeds=tuple(one.report for one in collected),
             collected=len(found),
@@ -151,6 +152,9 @@ class Newsletter:
             verdicts=_final(await self._ledger.verdicts(run)),
         )
         await judge.judge(run.items)
+        outcomes = {verdict.outcome for verdict in judge.verdicts.values()}
+        if Outcome.SKIPPED in outcomes and Outcome.OK not in outcomes:
+            raise Aborted(f"none of the {len(run.items)} items was judged within the time limit.")
         return judge.verdicts
 
     async def _finish(
@@ -161,14 +165,14 @@ class Newsletter:
         mailed = {item_id for part in run.mailed for item_id in part}
         fresh = [one for one in selected if one.item.id not in mailed]
         mail = self._mail(run, fresh, Report.of(run, verdicts, selected=len(selected))) if fresh else None
-        files: list[Path] = []
+        delivered = NOTHING
         if not dry_run:
-            files = await deliver(mail, options) if mail is not None else []
+            delivered = delivered if mail is None else await deliver(mail, options)
             judged = [item for item in run.items if verdicts[item.id].outcome is Outcome.OK]
             await self._ledger.mark_seen(run.id, judged)
             run = _delivered(run, fresh, whole=len(judged) == len(run.items))
             await self._ledger.save_run(run)
-        return Report.of(run, verdicts, selected=len(selected), files=files), mail
+        return Report.of(run, verdicts, selected=len(selected), delivered=delivered), mail
 
     def _mail(self, run: Run, selected: Sequence[Selected], report: Report) -> Mail:
         return Mail(
@@ -177,7 +181,7 @@ class Newsletter:
             title=self._options.title,
             date=run.started_at,
             selected=selected,
-            note=f"{report.candidates} candidates from {report.feeds} feeds: {report.judged_words}.",
+            note=report.reader_words,
         )
 
 

@@ -17,6 +17,15 @@ class Selected:
     item: Item
     verdict: Verdict
 
+    @property
+    def about(self) -> str:
+        """Where it is from, of which day, and its tags."""
+        published = self.item.published
+        day = [] if published is None else [f"{published.day} {published:%b %Y}"]
+        return " · ".join(
+            [self.item.source or self.item.domain, *day, *(f"#{tag}" for tag in self.verdict.tags)]
+        )
+
 
 def select(
     items: Sequence[Item], verdicts: Mapping[str, Verdict], *, most: int, per_domain: int

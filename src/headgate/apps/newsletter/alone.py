@@ -1,0 +1,27 @@
+"""One run at a time on a machine: two at once would both pay for the same items, and mail them twice."""
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import headgate
+
+
+class AnotherRun(headgate.HeadgateError):
+    """A run is at work on the same data."""
+
+    code = "newsletter_another_run"
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """The kernel keeps the lock, and lets it go with a process that is killed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "newsletter.lock"
+    with path.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise AnotherRun(f"another run of the newsletter is at work on this data ({path}).") from None
+        yield
