@@ -1,4 +1,4 @@
-# Everything installs from hashed locks into .venv; nothing else on the machine is touched.
+# Everything installs from hashed locks into .venv; nothing else on the machine is touched, but for a browser (`make browser`).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
