@@ -14,7 +14,7 @@ from server.upstreams import interpose, one_model
 from headgate import wiring
 from headgate.server.http.exchange import Exchange
 
-APPS: Final = {name: {} for name in wiring.APPS}
+APPS: Final[dict[str, Any]] = {name: {} for name in wiring.APPS}
 """All there are, mounted."""
 EXAMPLES: Final = 8
 CONFIGURED: Final = """

@@ -17,7 +17,7 @@ from headgate.transport.errors import (
     BadResponse,
     CertificateRefused,
     ConnectionCut,
-    TooLarge,
+    PageTooLarge,
     TotalTimedOut,
     UrlRefused,
 )
@@ -247,7 +247,7 @@ def test_bytes_are_bounded(play: Play) -> None:
         async with serving(
             always(b"HTTP/1.1 200 OK\r\nContent-Length: 2000\r\n\r\n" + b"x" * 2000)
         ) as server:
-            with pytest.raises(TooLarge):
+            with pytest.raises(PageTooLarge):
                 await fetcher(server.port, max_bytes=1999).fetch(server.url())
             assert len((await fetcher(server.port, max_bytes=2000).fetch(server.url())).body) == 2000
 

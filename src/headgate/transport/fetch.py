@@ -14,7 +14,7 @@ import msgspec
 from headgate.transport.connecting import Dialer, Resolve, resolve, tls_context
 from headgate.transport.connection import Connection
 from headgate.transport.endpoint import Endpoint, Origin, split_url
-from headgate.transport.errors import AddressRefused, TotalTimedOut, UrlRefused
+from headgate.transport.errors import AddressRefused, PageTooLarge, TooLarge, TotalTimedOut, UrlRefused
 from headgate.transport.guard import why_refused
 from headgate.transport.headers import Headers, RawHeader
 from headgate.transport.limits import Limits
@@ -91,12 +91,16 @@ class Fetcher:
             with await self._send(endpoint, body, ends_at) as response:
                 location = response.headers.get("location") if response.status in _REDIRECTS else None
                 if location is None or method != "GET" or self._rules.max_redirects == 0:
-                    return Fetched(
-                        url, response.status, response.headers, await response.read(self._rules.max_bytes)
-                    )
+                    return Fetched(url, response.status, response.headers, await self._body(response))
                 # Headers are read as Latin-1; what sites put there raw is UTF-8.
                 url = urllib.parse.urljoin(url, location.encode("latin-1").decode("utf-8", "replace"))
         raise UrlRefused(f"{first} redirects more than {self._rules.max_redirects} times")
+
+    async def _body(self, response: Response) -> bytes:
+        try:
+            return await response.read(self._rules.max_bytes)
+        except TooLarge as error:
+            raise PageTooLarge(str(error)) from error
 
     async def post(self, url: str, body: bytes, headers: Sequence[RawHeader] = ()) -> Posted:
         """Send once and look at the head of the answer; its body is left unread. Nothing is followed."""
