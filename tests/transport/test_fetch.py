@@ -1,6 +1,7 @@
 """URLs given by strangers: only what was checked is connected to, hop by hop."""
 
 import asyncio
+import ssl
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -240,6 +241,16 @@ def test_headers_do_not_follow_a_redirect_to_another_origin(play: Play) -> None:
             assert b"secret" not in received[0]
 
     play(scene)
+
+
+def test_the_systems_authorities_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every bookmark and every feed makes a fetcher; reading hundreds of certificates for each stopped the loop."""
+    read: list[object] = []
+    create = ssl.create_default_context
+    monkeypatch.setattr(ssl, "create_default_context", lambda **how: read.append(how) or create(**how))
+    for _ in range(3):
+        Fetcher()
+    assert len(read) <= 1
 
 
 def test_bytes_are_bounded(play: Play) -> None:

@@ -4,6 +4,7 @@ Builds on `guard` (may we?) and `connecting` (how). No pool, no proxy, no cookie
 """
 
 import asyncio
+import functools
 import ssl
 import urllib.parse
 from collections.abc import Sequence
@@ -21,6 +22,12 @@ from headgate.transport.limits import Limits
 from headgate.transport.response import Response
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+
+
+@functools.cache
+def _usual_tls() -> ssl.SSLContext:
+    """Made once: to read the system's authorities takes longer than most fetches, and blocks the loop."""
+    return tls_context()
 
 
 class FetchRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +83,7 @@ class Fetcher:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._rules = rules or FetchRules()
-        self._dialer = Dialer(tls=tls or tls_context(), resolve=resolve)
+        self._dialer = Dialer(tls=tls or _usual_tls(), resolve=resolve)
 
     async def fetch(
         self, url: str, *, method: str = "GET", body: bytes = b"", headers: Sequence[RawHeader] = ()
