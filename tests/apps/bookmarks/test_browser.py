@@ -137,8 +137,8 @@ def test_hostile_words_are_shown_and_not_obeyed(browser: Browser) -> None:
     browser.run(scene())
 
 
-def test_all_of_it_can_be_done_without_a_mouse(browser: Browser) -> None:
-    """Save, search, retry and delete by keys alone; focus never gets lost on the way."""
+def test_all_of_it_can_be_done_without_a_mouse_and_what_cannot_be_kept_is_told(browser: Browser) -> None:
+    """Save, search, retry and delete by keys alone; and a browser whose storage is full loses no address."""
 
     async def scene() -> None:
         script = ["rejected", {"outcome": "ok", "content": ANSWER}]
@@ -159,6 +159,10 @@ def test_all_of_it_can_be_done_without_a_mouse(browser: Browser) -> None:
             await page.evaluate("document.activeElement.blur()")
             await keys.press("/")
             await expect(page.locator("#search")).to_be_focused()
+            await page.evaluate("void (Storage.prototype.setItem = () => { throw new Error('full') })")
+            await save(page, site.url("/other"))
+            await expect(page.locator("#notice")).to_contain_text("could not keep it (full)")
+            await expect(page.locator("#url")).to_have_value(site.url("/other"))
 
     browser.run(scene())
 

@@ -142,7 +142,10 @@ class _Shaping:
 def _echo(question: str) -> str:
     """The beginning of the question on one line, without what acts on a screen."""
     words = "".join(char if char.isprintable() else " " for char in question[: 4 * LABEL_CHARS]).split()
-    return " ".join(words)[:LABEL_CHARS].rstrip() or "nothing"
+    line = " ".join(words) or "nothing"
+    if len(line) <= LABEL_CHARS:
+        return line
+    return line[: LABEL_CHARS + 1].rpartition(" ")[0] or line[:LABEL_CHARS]
 
 
 def _type_of(schema: Schema) -> str | None:

@@ -37,11 +37,21 @@ async function ask(path, { method = "GET", body, key } = {}) {
     throw new Unreachable("The gateway cannot be reached.");
   }
   const told = await response.json().catch(() => ({}));
-  if (response.status === 401) at("key-form").hidden = false;
+  if (response.status === 401) ask_for_key();
   return { status: response.status, ok: response.ok, told, wait_ms: Number(response.headers.get("retry-after-ms") ?? 0) };
 }
 
-const reason = ({ told, status }) => told.error?.message ?? `The gateway answered ${status}.`;
+function ask_for_key() {
+  if (at("key-form").hidden) {
+    at("key-form").hidden = false;
+    at("key").focus();
+  }
+}
+
+function reason({ told, status }) {
+  if (status === 401 && !sessionStorage.getItem(KEY_PLACE)) return "This gateway asks for an access key.";
+  return told.error?.message ?? `The gateway answered ${status}.`;
+}
 
 async function send(entry) {
   let answer;
@@ -144,7 +154,12 @@ function save(event) {
   const url = at("url").value.trim();
   // Emptied at once: a second click finds nothing to save.
   at("url").value = "";
-  if (url) outbox.add({ url, created_from: "web" });
+  if (!url) return;
+  outbox.add({ url, created_from: "web" }).catch((error) => {
+    // A browser that keeps nothing, or is full: what was typed must not be lost as well.
+    at("url").value = url;
+    notice(`This browser could not keep it (${error.message}), so it was not sent.`);
+  });
 }
 
 // ---- Showing -----------------------------------------------------------------------------------------------
