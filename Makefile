@@ -1,4 +1,4 @@
-# Everything installs from hashed locks into .venv; nothing else on the machine is touched.
+# Everything installs from hashed locks into .venv; nothing else on the machine is touched, but for a browser (`make browser`).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 INSTALL_SELF := $(PIP) install --no-deps --no-build-isolation --no-index --editable .
 WORKERS ?= auto
 
-.PHONY: help demo test check format bench soak crash lock clean
+.PHONY: help demo test browser check format bench soak crash lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -30,8 +30,14 @@ $(VENV)/.dev: $(VENV)/.run requirements/dev.lock
 demo: $(VENV)/.run ## A storm of calls on the simulated provider, with a verdict
 	@$(BIN)/headgate demo
 
-test: $(VENV)/.dev ## All tests
+test: $(VENV)/.dev browser ## All tests
 	@$(BIN)/pytest -n $(WORKERS)
+
+browser: ## A chromium for the tests of pages: Debian's, where there is none
+	@for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit 0; done; \
+	[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "installing chromium …" && apt-get -qq update \
+	  && DEBIAN_FRONTEND=noninteractive apt-get -qq --yes --no-install-recommends install chromium >/dev/null \
+	  || echo "no chromium could be installed here; the tests of pages need it: sudo apt-get install chromium"
 
 check: $(VENV)/.dev ## Style, types, arrows
 	@$(BIN)/ruff check .

@@ -1,8 +1,9 @@
-"""What all tests share: the table of measured figures at the end of a run, and a real PostgreSQL."""
+"""What all tests share: the table of measured figures at the end of a run, a real PostgreSQL, a real browser."""
 
 import os
 from collections.abc import Callable, Iterator
 
+import browser as browsers
 import postgres
 import pytest
 
@@ -34,6 +35,16 @@ def postgres_server() -> Iterator[postgres.Server]:
 def postgres_url(postgres_server: postgres.Server) -> str:
     """The URL of an empty database."""
     return postgres_server.clear()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[browsers.Browser]:
+    """One browser per worker process. Skipped where there is none, but never by a CI."""
+    path = browsers.program()
+    if path is None:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(browsers.MISSING)
+    with browsers.running(path) as browser:
+        yield browser
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from headgate.dispatch.streams import ReplyStream
     from headgate.fetching import fetch
     from headgate.gateway import Gateway
-    from headgate.mounting import App, AppCall, AppDoor, AppReply, AppRoute, AppStream
+    from headgate.mounting import App, AppCall, AppDoor, AppKeyed, AppReply, AppRoute, AppStream
     from headgate.observe.prices import Prices
     from headgate.runner.context import Context
     from headgate.runner.jobs import JobHandle
@@ -165,7 +165,7 @@ _HOMES = {
     "headgate.dispatch.streams": ("ReplyStream",),
     "headgate.fetching": ("fetch",),
     "headgate.gateway": ("Gateway",),
-    "headgate.mounting": ("App", "AppCall", "AppReply", "AppRoute", "AppStream", "AppDoor"),
+    "headgate.mounting": ("App", "AppCall", "AppReply", "AppRoute", "AppStream", "AppDoor", "AppKeyed"),
     "headgate.observe.prices": ("Prices",),
     "headgate.runner.context": ("Context",),
     "headgate.runner.jobs": ("JobHandle",),
@@ -195,6 +195,7 @@ __all__ = [
     "App",
     "AppCall",
     "AppDoor",
+    "AppKeyed",
     "AppReply",
     "AppRoute",
     "AppStream",

@@ -10,7 +10,7 @@ async def fetch(
 ) -> Fetched:
     """What is at the URL, after redirects; every address on the way is checked. `headers` stay with the first origin.
 
-    Raises `ProviderFailure`: refused addresses as `rejected`, trouble on the way as `transient`.
+    Raises `ProviderFailure`: refused addresses and what is too large as `rejected`, trouble on the way as `transient`.
     """
     raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in (headers or {}).items()]
     return await Fetcher(rules).fetch(url, headers=raw)

@@ -24,6 +24,18 @@ class AppDoor(enum.StrEnum):
     """Everybody: for pages without anybody's data."""
 
 
+class AppKeyed(enum.StrEnum):
+    """What a route makes of an Idempotency-Key."""
+
+    IGNORED = "ignored"
+    """It looks, or does the same however often it is asked."""
+    REFUSED = "refused"
+    """400: whoever sends one expects what this route does not keep."""
+    OPTIONAL = "optional"
+    REQUIRED = "required"
+    """400 without one."""
+
+
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A query or a body that has nothing to say."""
 
@@ -44,8 +56,12 @@ class AppCall(msgspec.Struct, frozen=True, kw_only=True):
     """What `AppRoute.body` says; None where it says nothing."""
     key: str | None
     """Its Idempotency-Key."""
+    deadline_s: float | None
+    """How long the caller waits (`X-Headgate-Timeout`); None: it does not say."""
     check_model: Callable[[str], None]
     """Raises when this caller's key may not use the model."""
+    used: Callable[[int], None]
+    """Told how many tokens the call has cost: they count against the key's tokens per minute."""
 
 
 class AppReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,14 +95,17 @@ class AppRoute(msgspec.Struct, frozen=True, kw_only=True):
     body: Any = None
     """The type of its JSON body, read strictly; None: it takes none."""
     query: type[msgspec.Struct] = Nothing
+    keyed: AppKeyed = AppKeyed.IGNORED
     # The rest is for the OpenAPI document.
     summary: str = ""
     answers: Mapping[int, Any] = {}
     """The types of its answers in JSON, by status."""
+    media_type: str = "application/json"
+    """Of its 200, where that is no JSON."""
     streams: bool = False
     """Its 200 may be server-sent events instead."""
-    keyed: bool = False
-    """It does something with an Idempotency-Key."""
+    waits: bool = False
+    """It keeps to `AppCall.deadline_s`."""
 
 
 class App(msgspec.Struct, frozen=True, kw_only=True):

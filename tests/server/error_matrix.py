@@ -51,6 +51,9 @@ class Row:
     """It waits for a provider's answer."""
     keyed: bool = False
     """It takes an Idempotency-Key."""
+    needs_key: bool = False
+    """It takes nothing without one."""
+    refuses_key: bool = False
     stored: bool = False
     """It needs the database."""
     works: bool = False
@@ -145,7 +148,12 @@ MATRIX: Final[Mapping[str, Row]] = {
     "GET /openapi.json": Row(),
     # ---- Applications, where they are mounted
     "POST /api/v1/summarize": Row(
-        action=Action.CALL, body=ARTICLE, wrong={"priority": "urgent"}, model=True, works=True
+        action=Action.CALL,
+        body=ARTICLE,
+        wrong={"priority": "urgent"},
+        model=True,
+        refuses_key=True,
+        works=True,
     ),
     "POST /api/v1/summarize/queue": _works(
         body=ARTICLE,
@@ -156,18 +164,19 @@ MATRIX: Final[Mapping[str, Row]] = {
         backlog=True,
     ),
     "GET /api/v1/summarize/status/{job_id}": _looks(),
-    # Its key is required, and has tests of its own.
     "POST /v1/bookmarks": _works(
         body={"url": "https://example.org/matrix"},
-        headers=("Idempotency-Key: matrix",),
         wrong={"title": 5},
+        other={"url": "https://example.org/other"},
         model=True,
+        keyed=True,
+        needs_key=True,
         backlog=True,
     ),
     "GET /v1/bookmarks": _looks(query="limit=many"),
     "GET /v1/bookmarks/{bookmark_id}": _looks(),
     "DELETE /v1/bookmarks/{bookmark_id}": _works(),
-    "POST /v1/bookmarks/{bookmark_id}/reprocess": _works(),
+    "POST /v1/bookmarks/{bookmark_id}/reprocess": _works(model=True, keyed=True),
     "GET /bookmarks": Row(),
     "GET /bookmarks/style.css": Row(),
     "GET /bookmarks/app.js": Row(),

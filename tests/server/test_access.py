@@ -72,6 +72,8 @@ def test_without_keys_everybody_is_local(store: Make) -> None:
     [
         (b"origin", b"https://evil.example"),
         (b"origin", b"null"),
+        (b"origin", b"http://localhost:3000"),
+        (b"origin", b"http://localhost"),
         (b"sec-fetch-site", b"cross-site"),
         (b"sec-fetch-site", b"same-site"),
         (b"host", b"evil.example:8400"),
@@ -94,10 +96,13 @@ def test_without_keys_no_web_page_is_let_in(store: Make, header: tuple[bytes, by
 @pytest.mark.parametrize(
     "host", [b"localhost", b"LocalHost:8400", b"127.0.0.1:8400", b"[::1]", b"[::1]:8400"]
 )
-def test_without_keys_programs_of_this_machine_are_let_in(store: Make, host: bytes) -> None:
+def test_without_keys_programs_of_this_machine_and_the_gateways_own_pages_are_let_in(
+    store: Make, host: bytes
+) -> None:
     async def test(door: Door) -> None:
         for site in (b"none", b"same-origin"):
             door.access.admit([(b"host", host), (b"sec-fetch-site", site)], Action.CALL)
+        door.access.admit([(b"origin", b"http://" + host), (b"host", host)], Action.CALL)
 
     at_the_door(store, test)
 

@@ -285,8 +285,10 @@ def test_the_document_tells_of_mounted_routes(play: Play) -> None:
         told = json.loads((await gateway.get("/openapi.json")).body)
         making = told["paths"]["/toy"]["post"]
         assert making["summary"] == "Make"
-        assert making["responses"]["201"]["content"]["application/json"]["schema"]["$ref"].endswith("/Wish")
-        assert told["components"]["schemas"]["Wish"]["additionalProperties"] is False
+        assert making["responses"]["201"]["content"]["application/json"]["schema"]["$ref"].endswith(
+            "/apps.Wish"
+        )
+        assert told["components"]["schemas"]["apps.Wish"]["additionalProperties"] is False
         assert "text/event-stream" in told["paths"]["/stream"]["post"]["responses"]["200"]["content"]
         assert [one["name"] for one in told["paths"]["/toy/{job_id}"]["get"]["parameters"]] == ["job_id"]
 

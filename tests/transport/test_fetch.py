@@ -1,6 +1,7 @@
 """URLs given by strangers: only what was checked is connected to, hop by hop."""
 
 import asyncio
+import ssl
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +18,7 @@ from headgate.transport.errors import (
     BadResponse,
     CertificateRefused,
     ConnectionCut,
-    TooLarge,
+    PageTooLarge,
     TotalTimedOut,
     UrlRefused,
 )
@@ -242,12 +243,23 @@ def test_headers_do_not_follow_a_redirect_to_another_origin(play: Play) -> None:
     play(scene)
 
 
+def test_the_systems_authorities_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every bookmark and every feed makes a fetcher; reading hundreds of certificates for each stopped the loop."""
+    Fetcher()
+
+    def read_again(**_: object) -> ssl.SSLContext:
+        raise AssertionError("they were read already")
+
+    monkeypatch.setattr(ssl, "create_default_context", read_again)
+    Fetcher()
+
+
 def test_bytes_are_bounded(play: Play) -> None:
     async def scene() -> None:
         async with serving(
             always(b"HTTP/1.1 200 OK\r\nContent-Length: 2000\r\n\r\n" + b"x" * 2000)
         ) as server:
-            with pytest.raises(TooLarge):
+            with pytest.raises(PageTooLarge):
                 await fetcher(server.port, max_bytes=1999).fetch(server.url())
             assert len((await fetcher(server.port, max_bytes=2000).fetch(server.url())).body) == 2000
 

@@ -22,6 +22,7 @@ MEANINGS = {
     "ConnectionCut": (FailureKind.TRANSIENT, False),
     "BadResponse": (FailureKind.TRANSIENT, False),
     "TooLarge": (FailureKind.TRANSIENT, False),
+    "PageTooLarge": (FailureKind.REJECTED, False),
     "TransportClosed": (FailureKind.TRANSIENT, False),
     "HeaderRefused": (FailureKind.MISCONFIGURED, False),
     "UrlRefused": (FailureKind.REJECTED, False),

@@ -26,6 +26,7 @@ app = typer.Typer(
     help="Save pages and have them described; list, import and export them.", no_args_is_help=True
 )
 PAGE_SIZE: Final = 100
+LARGEST_FILE_BYTES: Final = 100 * 2**20
 _STYLES: Final = {"done": "green", "failed": "red", "retrying": "yellow"}
 _COLUMNS: Final = (Column("id"), Column("status"), Column("age", right=True), Column("title", flexible=True))
 
@@ -123,16 +124,14 @@ def import_file(
 
     What is there already stays as it is: importing a file twice changes nothing. Exit codes as of `add`.
     """
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise InvalidRequest(f"{path} cannot be read: {error.strerror}", param="path") from None
-    found, left_out = read_file(text)
+    found, left_out = read_file(_content(path))
     if left_out:
         note(f"{count_of(left_out, 'link')} left out: only http:// and https:// addresses can be saved.")
     with open_outbox(file, config) as outbox:
-        for one in found:
-            outbox.add_bookmark(one.url, title=one.title, tags=one.tags or None, created_from="import")
+        outbox.add_bookmarks(
+            {"url": one.url, "title": one.title, "tags": one.tags or None, "created_from": "import"}
+            for one in found
+        )
         note(f"{count_of(len(found), 'bookmark')} written down.")
         _flush(outbox, gateway_url(url, config))
 
@@ -155,6 +154,19 @@ def export(
     else:
         _write(output, [readable_json(found), "\n"])
     note(f"{count_of(len(found), 'bookmark')} exported.")
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(LARGEST_FILE_BYTES + 1)
+    except OSError as error:
+        raise InvalidRequest(f"{path} cannot be read: {error.strerror}", param="path") from None
+    if len(content) > LARGEST_FILE_BYTES:
+        raise InvalidRequest(
+            f"{path} has more than {LARGEST_FILE_BYTES // 2**20} MiB: import it in parts", param="path"
+        )
+    return content
 
 
 def _flush(outbox: Outbox, url: str) -> None:

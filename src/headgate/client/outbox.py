@@ -5,7 +5,7 @@ The rules are in `core/outbox.py`, the file in `outbox_file.py`, the sending in 
 
 import os
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -101,6 +101,13 @@ class Outbox:
     ) -> Entry:
         """A bookmark to be saved; the fields of `client.bookmarks.save`."""
         return self._add(BOOKMARKS, bookmark_body(url, **fields), stream, idempotency_key)
+
+    def add_bookmarks(self, saves: Iterable[Mapping[str, Any]], *, stream: str = "bookmarks") -> None:
+        """Many at once, and in a fraction of the time: all are on the disk when this returns, or none is."""
+        check_text("stream", stream)
+        bodies = [encode_json(bookmark_body(**save), what="the entry") for save in saves]
+        entries = [(self._new_id(), body) for body in bodies]
+        self._file.add_all(entries, stream=stream, path=BOOKMARKS, now=self._now())
 
     def get(self, entry_id: int) -> Entry:
         entry = self._file.find(entry_id)

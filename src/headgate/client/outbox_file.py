@@ -3,7 +3,7 @@
 import contextlib
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -111,6 +111,16 @@ class OutboxFile:
         if (entry.stream, entry.path, bytes(entry.body)) != (stream, path, body):
             raise KeyMismatch(key)
         return entry
+
+    def add_all(self, entries: Iterable[tuple[str, bytes]], *, stream: str, path: str, now: float) -> None:
+        """All of them or none: (new key, body) each."""
+        rows = [
+            {"stream": stream, "path": path, "body": body, "key": key, "now": now} for key, body in entries
+        ]
+        with self._told(), self._turn:
+            self._place.check()
+            with self._database:
+                self._database.executemany(_ADD, rows)
 
     def streams(self) -> list[str]:
         """Those with something to send, the one that waits longest first."""

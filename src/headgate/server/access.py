@@ -5,7 +5,7 @@ import contextlib
 import functools
 import hmac
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Final, Protocol
 
 from headgate.core.access import AccessKey, AccessState, Action, KeptKey, is_loopback, may
@@ -18,7 +18,7 @@ from headgate.core.ports.store import Store
 from headgate.dispatch.refreshing import keep_fresh
 from headgate.server.credential import read_credential
 
-Headers = Iterable[tuple[bytes, bytes]]
+Headers = Sequence[tuple[bytes, bytes]]
 _MOST_PATTERNS_TOLD: Final = 5
 _WEB: Final = frozenset({b"origin", b"sec-fetch-site", b"host"})
 _OWN_SITES: Final = frozenset({b"none", b"same-origin"})
@@ -250,9 +250,12 @@ class KeyedAccess:
 
 
 def _refuse_web_pages(headers: Headers) -> None:
-    """Without keys loopback is the only wall, and this machine's browser stands inside it: any site could spend."""
+    """Without keys loopback is the only wall, and this machine's browser stands inside it: any site could spend.
+
+    The gateway's own pages may ask: their origin is the host that they ask.
+    """
     for name, value in headers:
-        if name in _WEB and not _is_own(name, value):
+        if name in _WEB and not _is_own(name, value) and not _is_own_page(name, value, headers):
             raise NotAllowed(
                 f"without keys no web page may ask, nor anybody by another name than localhost or 127.0.0.1"
                 f" ({name.decode()}: {value[:100].decode('latin-1')}); make a key: headgate keys create NAME"
@@ -264,6 +267,10 @@ def _is_own(name: bytes, value: bytes) -> bool:
     if name == b"host":
         return _is_here(value)
     return name == b"sec-fetch-site" and value in _OWN_SITES
+
+
+def _is_own_page(name: bytes, value: bytes, headers: Headers) -> bool:
+    return name == b"origin" and (b"host", value.partition(b"://")[2]) in headers
 
 
 @functools.lru_cache(maxsize=16)

@@ -13,10 +13,12 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from headgate.core.access import Action
-from headgate.mounting import AppCall, AppDoor, AppReply, AppRoute, AppStream
+from headgate.core.errors import InvalidRequest
+from headgate.mounting import AppCall, AppDoor, AppKeyed, AppReply, AppRoute, AppStream
 from headgate.server.access import Access, Caller
 from headgate.server.errors import crash_story, going_away, is_crash, read_error
-from headgate.server.reading import read_body, read_idempotency_key, read_query
+from headgate.server.inference.head import read_head
+from headgate.server.reading import read_body, read_query
 from headgate.server.replies import Handler, cancelled_when_gone, route
 
 logger = logging.getLogger("headgate")
@@ -69,6 +71,8 @@ class AppRoutes:
 async def _read_call(
     request: Request, mounted: AppRoute, decoder: msgspec.json.Decoder[Any] | None, caller: Caller | None
 ) -> AppCall:
+    head = read_head(request.scope["headers"])
+    _check_key(head.key, mounted)
     query = read_query(request, mounted.query) if decoder is None else None
     body = None if decoder is None else await read_body(request, decoder)
     return AppCall(
@@ -78,9 +82,24 @@ async def _read_call(
         path=request.path_params,
         query=query,
         body=body,
-        key=read_idempotency_key(request),
+        key=head.key,
+        deadline_s=head.deadline_s,
         check_model=_no_model if caller is None else caller.check_model,
+        used=_no_tokens if caller is None else caller.used,
     )
+
+
+def _check_key(key: str | None, mounted: AppRoute) -> None:
+    if key is None and mounted.keyed is AppKeyed.REQUIRED:
+        raise InvalidRequest(
+            "this needs an Idempotency-Key: make one per request, and send it again with every retry",
+            param="Idempotency-Key",
+        )
+    if key is not None and mounted.keyed is AppKeyed.REFUSED:
+        raise InvalidRequest(
+            "answers of this route are not kept under an Idempotency-Key: leave it out",
+            param="Idempotency-Key",
+        )
 
 
 class _Events(StreamingResponse):
@@ -133,6 +152,10 @@ def _whole(told: AppReply) -> Response:
 
 def _stay() -> None:
     """Who was not counted in is not counted out."""
+
+
+def _no_tokens(tokens: int) -> None:
+    raise RuntimeError(f"a route that is open to everybody has used {tokens} tokens")
 
 
 def _no_model(model: str) -> None:

@@ -1,7 +1,7 @@
 """What a request says in its query, its headers and its JSON body, read strictly: every mistake names its field."""
 
 import re
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar, get_origin
 
 import msgspec
 from starlette.requests import Request
@@ -33,7 +33,7 @@ def read_query(request: Request, kind: type[Q]) -> Q:
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise InvalidRequest(f"{twice[:LONGEST_SHOWN_CHARS]} comes twice", param=twice[:LONGEST_SHOWN_CHARS])
-    numbers = {field.encode_name for field in msgspec.structs.fields(kind) if field.type in {int, float}}
+    numbers = {field.encode_name for field in msgspec.structs.fields(kind) if _is_number(field.type)}
     told = {name: _number(value) if name in numbers else value for name, value in given.items()}
     try:
         return msgspec.convert(told, kind)
@@ -74,6 +74,11 @@ def read_idempotency_key(request: Request) -> str | None:
     if len(keys) > 1:
         raise InvalidRequest("the header idempotency-key comes twice", param="idempotency-key")
     return read_key(keys[0]) if keys else None
+
+
+def _is_number(kind: Any) -> bool:
+    """Also one with bounds."""
+    return (kind.__origin__ if get_origin(kind) is Annotated else kind) in {int, float}
 
 
 def _number(value: str) -> float | str:

@@ -12,6 +12,7 @@ TransportError
 ├── ConnectionCut                   the peer went away before its answer was whole
 ├── BadResponse                     not HTTP as it should be
 │   └── TooLarge
+│       └── PageTooLarge            at a URL that a stranger gave (rejected)
 ├── TransportClosed                 this process is closing
 ├── HeaderRefused                   a header to be sent holds what no header may hold (misconfigured)
 └── UrlRefused                      the URL itself (rejected)
@@ -88,6 +89,12 @@ class BadResponse(TransportError):
 
 class TooLarge(BadResponse):
     """More bytes than the caller was ready to take."""
+
+
+class PageTooLarge(TooLarge):
+    """What is at a stranger's URL is too large, and will be the next time."""
+
+    kind = FailureKind.REJECTED
 
 
 class TransportClosed(TransportError):

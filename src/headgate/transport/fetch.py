@@ -4,6 +4,7 @@ Builds on `guard` (may we?) and `connecting` (how). No pool, no proxy, no cookie
 """
 
 import asyncio
+import functools
 import ssl
 import urllib.parse
 from collections.abc import Sequence
@@ -14,13 +15,19 @@ import msgspec
 from headgate.transport.connecting import Dialer, Resolve, resolve, tls_context
 from headgate.transport.connection import Connection
 from headgate.transport.endpoint import Endpoint, Origin, split_url
-from headgate.transport.errors import AddressRefused, TotalTimedOut, UrlRefused
+from headgate.transport.errors import AddressRefused, PageTooLarge, TooLarge, TotalTimedOut, UrlRefused
 from headgate.transport.guard import why_refused
 from headgate.transport.headers import Headers, RawHeader
 from headgate.transport.limits import Limits
 from headgate.transport.response import Response
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+
+
+@functools.cache
+def _usual_tls() -> ssl.SSLContext:
+    """Made once: to read the system's authorities takes longer than most fetches, and blocks the loop."""
+    return tls_context()
 
 
 class FetchRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +83,7 @@ class Fetcher:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._rules = rules or FetchRules()
-        self._dialer = Dialer(tls=tls or tls_context(), resolve=resolve)
+        self._dialer = Dialer(tls=tls or _usual_tls(), resolve=resolve)
 
     async def fetch(
         self, url: str, *, method: str = "GET", body: bytes = b"", headers: Sequence[RawHeader] = ()
@@ -91,12 +98,16 @@ class Fetcher:
             with await self._send(endpoint, body, ends_at) as response:
                 location = response.headers.get("location") if response.status in _REDIRECTS else None
                 if location is None or method != "GET" or self._rules.max_redirects == 0:
-                    return Fetched(
-                        url, response.status, response.headers, await response.read(self._rules.max_bytes)
-                    )
+                    return Fetched(url, response.status, response.headers, await self._body(response))
                 # Headers are read as Latin-1; what sites put there raw is UTF-8.
                 url = urllib.parse.urljoin(url, location.encode("latin-1").decode("utf-8", "replace"))
         raise UrlRefused(f"{first} redirects more than {self._rules.max_redirects} times")
+
+    async def _body(self, response: Response) -> bytes:
+        try:
+            return await response.read(self._rules.max_bytes)
+        except TooLarge as error:
+            raise PageTooLarge(str(error)) from error
 
     async def post(self, url: str, body: bytes, headers: Sequence[RawHeader] = ()) -> Posted:
         """Send once and look at the head of the answer; its body is left unread. Nothing is followed."""

@@ -33,7 +33,9 @@ class ArticleStage:
             query=None,
             body=None if body is None else msgspec.convert(body, mounted.body),
             key=more.pop("key", None),
+            deadline_s=more.pop("deadline_s", None),
             check_model=lambda _: None,
+            used=lambda _: None,
         )
         told = await mounted.handle(call)
         return msgspec.to_builtins(told.value) if isinstance(told, AppReply) else told

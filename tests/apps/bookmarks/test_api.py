@@ -40,6 +40,31 @@ def test_a_saved_page_is_described(play: Play, served_on: str) -> None:
     play(scene)
 
 
+def test_it_works_with_no_settings_but_its_name(play: Play) -> None:
+    """The simulated model is there without settings, and answers in the contract's shape."""
+
+    async def scene() -> None:
+        async with a_site() as site, a_shop(models={}, apps={"bookmarks": {"allow_private": True}}) as shop:
+            done = await shop.saved(site.url())
+            assert (done["status"], done["error_message"], done["language"]) == ("done", None, "en")
+            assert done["title"].startswith("Simulated title: Address: http://")
+
+    play(scene)
+
+
+def test_a_page_that_is_too_large_has_failed_for_good(play: Play) -> None:
+    """It will be as large in two minutes: nothing is gained by trying again."""
+
+    async def scene() -> None:
+        bookmarks = {"model": "m", "allow_private": True, "page_bytes": 2000}
+        async with a_site(large=answer(b"x" * 2001)) as site, a_shop(apps={"bookmarks": bookmarks}) as shop:
+            failed = await shop.saved(site.url("/large"))
+            assert (failed["status"], failed["attempts"]) == ("failed", 1)
+            assert "more than 2000 bytes" in failed["error_message"]
+
+    play(scene)
+
+
 def test_a_key_is_required(play: Play) -> None:
     async def scene() -> None:
         async with a_shop(work=False) as shop:

@@ -20,12 +20,19 @@ def test_the_schema_file_says_what_is_checked() -> None:
     assert told == describing.SCHEMA
 
 
-def test_the_schema_is_asked_for_without_what_providers_refuse() -> None:
-    asked = json.dumps(describing.response_format())
-    assert not [bound for bound in ("minLength", "maxLength", "maxItems", "pattern") if bound in asked]
-    assert '"additionalProperties": false' in asked
+def test_bounds_that_providers_refuse_are_words_of_the_schema_and_of_the_prompt() -> None:
+    asked = describing.response_format()["json_schema"]["schema"]
+    assert json.loads(asked["properties"]["summary"]["description"]) == {"minLength": 120, "maxLength": 200}
+    assert not _keywords(asked) & {"minLength", "maxLength", "maxItems", "pattern"}
+    assert asked["additionalProperties"] is False
     for number in ("60", "120 to 200", "5", "30"):
-        assert number in describing.PROMPT, "then the prompt must say it"
+        assert number in describing.PROMPT
+
+
+def _keywords(schema: Any) -> set[str]:
+    if not isinstance(schema, dict):
+        return set()
+    return set(schema).union(*map(_keywords, schema.values()))
 
 
 @pytest.mark.parametrize("wrapped", ["{}", "```json\n{}\n```", "```\n{}```", "  {}\n"])

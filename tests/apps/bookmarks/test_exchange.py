@@ -36,7 +36,7 @@ def shown(**changes: Any) -> dict[str, Any]:
 
 
 def test_a_browser_s_file_is_read() -> None:
-    found, left_out = read_file(FIREFOX)
+    found, left_out = read_file(FIREFOX.encode())
     assert found == [
         Imported(url="https://a.example/Path?x=1&y=2", title="A & b", tags=("one", "two")),
         Imported(url="https://b.example/", title=None),
@@ -52,18 +52,43 @@ def test_a_browser_s_file_is_read() -> None:
     ],
 )
 def test_json_is_read(text: str) -> None:
-    assert read_file(text) == ([Imported(url="https://a.example/", title="A", tags=("t",))], 0)
+    assert read_file(text.encode()) == ([Imported(url="https://a.example/", title="A", tags=("t",))], 0)
 
 
-@pytest.mark.parametrize("text", ["[1]", "{}", "[", '{"data": 7}', '[{"title": "no address"}]'])
+@pytest.mark.parametrize(
+    "text", ["[1]", "{}", "[", '{"data": 7}', '[{"title": "no address"}]', "[" * 200_000]
+)
 def test_json_that_is_no_list_of_bookmarks_is_refused(text: str) -> None:
     with pytest.raises(headgate.InvalidRequest, match="no list of bookmarks"):
-        read_file(text)
+        read_file(text.encode())
 
 
-def test_a_file_of_nothing_is_nothing() -> None:
-    assert read_file("") == ([], 0)
-    assert read_file("<html><<<>>") == ([], 0)
+@pytest.mark.parametrize(
+    "content", [b"", b"<html><<<>>", b"\x7fELF\x00\xff", b"url,title\nhttps://a.example/,A"]
+)
+def test_a_file_without_a_sign_of_bookmarks_is_told_and_not_taken_for_an_empty_list(content: bytes) -> None:
+    """Somebody chose the wrong file, and would believe that all is imported."""
+    with pytest.raises(headgate.InvalidRequest, match="no list of bookmarks"):
+        read_file(content)
+
+
+def test_an_empty_list_is_one() -> None:
+    assert read_file(b"[]") == read_file("".join(netscape([])).encode()) == ([], 0)
+
+
+def test_a_broken_file_gives_what_can_be_read_of_it() -> None:
+    text = '<DL><DT><A HREF="https://a.example/1"TAGS=x,,y>One<DT><A HREF=https://a.example/2>Two <b>b</a><A HREF="https://a.ex'
+    assert [(one.url, one.title, one.tags) for one in read_file(text.encode())[0]] == [
+        ("https://a.example/1", "One", ("x", "y")),
+        ("https://a.example/2", "Two b", ()),
+    ]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-be"])
+def test_a_file_may_be_spelled_in_utf_16(encoding: str) -> None:
+    mark = "\ufeff" if encoding == "utf-16-be" else ""
+    content = f'{mark}<A HREF="https://a.example/">Ünï</A>'.encode(encoding)
+    assert [one.title for one in read_file(content)[0]] == ["Ünï"]
 
 
 def test_what_is_written_is_read_back_whatever_it_says() -> None:
@@ -75,7 +100,7 @@ def test_what_is_written_is_read_back_whatever_it_says() -> None:
     ]
     text = "".join(netscape(hostile))
     assert "<script>" not in text
-    found, left_out = read_file(text)
+    found, left_out = read_file(text.encode())
     assert [(one.url, one.title, one.tags) for one in found] == [
         ("https://a.example/", '"><script>alert(1)</script>', ("a b", '"x"')),
         ("https://b.example/?a=1&b='", "https://b.example/?a=1&b='", ()),

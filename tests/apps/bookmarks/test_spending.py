@@ -123,7 +123,7 @@ async def test_two_processes_count_together(stages: JobStages) -> None:
 async def test_what_failed_costs_nothing_and_what_was_useless_is_paid_for(stages: JobStages) -> None:
     options = BookmarkOptions(model="m", call_usd=0.25)
     stage, desk = await opened(
-        stages, options=options, outcome={"outcome": "ok"}, script=["transient", "bad_json"]
+        stages, options=options, outcome={"outcome": "ok", "content": "no JSON"}, script=["transient"]
     )
     bookmark = await save(desk)
     await asyncio.sleep(60)

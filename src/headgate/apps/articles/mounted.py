@@ -20,8 +20,10 @@ def app(options: Options) -> headgate.App:
                 handle=now.summarize,
                 body=Summarize,
                 summary="Summarise an article and wait for it",
+                keyed=headgate.AppKeyed.REFUSED,
                 answers={200: Summarized},
                 streams=True,
+                waits=True,
             ),
             headgate.AppRoute(
                 method="POST",
@@ -29,8 +31,8 @@ def app(options: Options) -> headgate.App:
                 handle=desk.queue,
                 body=SummarizeLater,
                 summary="Summarise an article later, once",
+                keyed=headgate.AppKeyed.OPTIONAL,
                 answers={202: Queued},
-                keyed=True,
             ),
             headgate.AppRoute(
                 method="GET",

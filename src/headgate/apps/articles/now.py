@@ -66,20 +66,35 @@ class Now:
             model=self._options.model,
             messages=SUMMARY.messages(call.body.content),
             lane=lane_of(call.body.priority),
-            deadline_s=self._options.timeout_s,
+            deadline_s=self._timeout_s(call),
             tenant=call.tenant,
             **parameters(self._options.temperature, 0),
         )
 
         async def produce(say: Say) -> Summarized:
-            draft, duration_ms = await self._timed(call, _copied(stream, say, self._options.model))
+            try:
+                draft, duration_ms = await self._timed(call, _copied(stream, say, self._options.model))
+            finally:
+                # Who leaves in the middle has used what came until then.
+                call.used(stream.spent.total_tokens)
             return _told(call.body, draft, duration_ms)
 
         return await _begun(produce, lambda: stream.attempts > 0)
 
     def _writer(self, call: headgate.AppCall) -> SlotWriter:
         lane = lane_of(call.body.priority)
-        return SlotWriter(self._gateway, self._options, lane=lane, tenant=call.tenant)
+        return SlotWriter(
+            self._gateway,
+            self._options,
+            lane=lane,
+            tenant=call.tenant,
+            timeout_s=self._timeout_s(call),
+            used=call.used,
+        )
+
+    def _timeout_s(self, call: headgate.AppCall) -> float:
+        """The operator's bound, or less if the caller says so."""
+        return min(self._options.timeout_s, call.deadline_s or self._options.timeout_s)
 
     async def _timed(self, call: headgate.AppCall, writing: Awaitable[Draft]) -> tuple[Draft, int]:
         """What was written, kept, and how long it took."""

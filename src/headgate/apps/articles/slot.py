@@ -1,6 +1,7 @@
 """Writing with a slot in hand: a regeneration never queues again."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Self
@@ -20,13 +21,23 @@ class SlotWriter:
     """`async with SlotWriter(…) as writer`: one slot for all of a summary, and one deadline."""
 
     def __init__(
-        self, gateway: headgate.Gateway, options: Options, *, lane: headgate.Lane, tenant: str
+        self,
+        gateway: headgate.Gateway,
+        options: Options,
+        *,
+        lane: headgate.Lane,
+        tenant: str,
+        timeout_s: float,
+        used: Callable[[int], None],
     ) -> None:
         self._gateway = gateway
         self._options = options
         self._lane = lane
         self._tenant = tenant
-        self._ends_at = _now() + options.timeout_s
+        self._timeout_s = timeout_s
+        self._ends_at = _now() + timeout_s
+        self._used = used
+        """Told what every answer cost, those that cannot be used included."""
         self._holding = AsyncExitStack()
         self._slot: headgate.HeldSlot | None = None
 
@@ -57,7 +68,7 @@ class SlotWriter:
     async def _take(self) -> headgate.HeldSlot:
         left_s = self._ends_at - _now()
         if left_s <= 0:
-            raise headgate.DeadlineExceeded(f"no summary within {self._options.timeout_s:g} s")
+            raise headgate.DeadlineExceeded(f"no summary within {self._timeout_s:g} s")
         holding = self._gateway.hold_slot(
             self._options.model, self._lane, deadline_s=left_s, tenant=self._tenant
         )
@@ -85,6 +96,7 @@ class SlotWriter:
             reply = await slot.generate_raw(contract.messages(text), **asked)
         except headgate.OutputInvalid:
             return None
+        self._used(reply.usage.total_tokens)
         draft = draft_of(reply, contract.name)
         return draft if draft.summary else None
 

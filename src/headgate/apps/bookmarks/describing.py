@@ -15,7 +15,7 @@ _HERE: Final = importlib.resources.files(__package__) / "contract" / VERSION
 PROMPT: Final = (_HERE / "prompt.md").read_text(encoding="utf-8")
 SCHEMA: Final[dict[str, Any]] = msgspec.json.decode((_HERE / "schema.json").read_bytes())
 _BOUNDS: Final = frozenset({"minLength", "maxLength", "maxItems", "pattern"})
-"""Providers refuse schemas with these; they are in the prompt, and checked here."""
+"""Providers refuse schemas with these; a description may say them."""
 _RULER: Final = "====="
 _FENCE: Final = re.compile(r"^\s*```(?:json)?\s*(.*?)\s*```\s*$", re.DOTALL)
 
@@ -49,7 +49,7 @@ def response_format() -> dict[str, Any]:
     """The schema in the words that all providers understand."""
     return {
         "type": "json_schema",
-        "json_schema": {"name": "bookmark", "strict": True, "schema": _without_bounds(SCHEMA)},
+        "json_schema": {"name": "bookmark", "strict": True, "schema": _with_told_bounds(SCHEMA)},
     }
 
 
@@ -78,7 +78,10 @@ def _is_harmless(char: str) -> bool:
     return char.isspace() or unicodedata.category(char) not in {"Cc", "Cs"}
 
 
-def _without_bounds(schema: Any) -> Any:
-    if isinstance(schema, dict):
-        return {name: _without_bounds(value) for name, value in schema.items() if name not in _BOUNDS}
-    return schema
+def _with_told_bounds(schema: Any) -> Any:
+    """Bounds as words: the model reads them, and `check` holds it to them."""
+    if not isinstance(schema, dict):
+        return schema
+    kept = {name: _with_told_bounds(value) for name, value in schema.items() if name not in _BOUNDS}
+    bounds = {name: value for name, value in schema.items() if name in _BOUNDS}
+    return {**kept, "description": msgspec.json.encode(bounds).decode()} if bounds else kept

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -31,7 +31,8 @@ LETS_GO_S: Final = 10.0
 BITE: Final = 100
 MOST_LOOKED_AT: Final = 1000
 """A filter is given up for this request after so many; its page says where to go on."""
-_ID: Final = re.compile(r"bm_[0-9a-f]{12}[0-9A-Za-z_-]{1,40}")
+ID: Final = "^bm_[0-9a-f]{12}[0-9A-Za-z_-]{1,40}$"
+_ID: Final = re.compile(ID)
 
 
 class UnknownBookmark(headgate.InvalidRequest):
@@ -66,7 +67,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
     """A page; the next one goes on after `last_id`, which a filter may have left out of it."""
 
-    object: str = "list"
+    object: Literal["list"] = "list"
     data: list[Bookmark]
     has_more: bool
     last_id: str | None
@@ -81,7 +82,7 @@ class Desk:
         self._records = gateway.records
         self._new_id = new_id
 
-    async def save(self, given: Given, *, key: str, tenant: str) -> tuple[Bookmark, int, bool]:
+    async def save(self, given: Given, *, key: str | None, tenant: str) -> tuple[Bookmark, int, bool]:
         """The bookmark, the status of the answer, and whether the key brought it back.
 
         Key, bookmark and job are written together or not at all. An address that is there already stays as it is.
@@ -136,11 +137,11 @@ class Desk:
                 await self._dead_letters.replay(job.id, by=by, tenant=tenant)
         return await self.get(bookmark_id, tenant=tenant)
 
-    async def delete(self, bookmark_id: str, *, tenant: str) -> None:
+    async def delete(self, bookmark_id: str, *, tenant: str, deadline_s: float | None = None) -> None:
         """Its job is stopped first: one that ended after the deletion would bring the bookmark back."""
         record = await self._record(bookmark_id, tenant)
         if record.job_id is not None and not is_settled(record, kept_in(record)):
-            await self._stop(record.job_id, tenant)
+            await self._stop(record.job_id, tenant, min(LETS_GO_S, deadline_s or LETS_GO_S))
         await self._records.delete(COLLECTION, bookmark_id, tenant=tenant)
 
     # ---- Inside ---------------------------------------------------------------------------------------
@@ -211,10 +212,10 @@ class Desk:
         except headgate.UnknownJob:
             return None
 
-    async def _stop(self, job_id: str, tenant: str) -> None:
+    async def _stop(self, job_id: str, tenant: str, patience_s: float) -> None:
         try:
             await self._jobs.cancel(job_id, tenant=tenant)
-            await self._jobs.wait(job_id, timeout=LETS_GO_S, tenant=tenant)
+            await self._jobs.wait(job_id, timeout=patience_s, tenant=tenant)
         except headgate.UnknownJob:
             return
         except headgate.StateConflict:
@@ -228,10 +229,3 @@ class Desk:
         """It has ended. As a dead letter it would wait for somebody, or be revived."""
         with contextlib.suppress(headgate.StateConflict):
             await self._dead_letters.discard(job_id, by=COLLECTION, tenant=tenant)
-
-
-def check_cursor(after: str | None) -> None:
-    if after is not None and not _ID.fullmatch(after):
-        raise headgate.InvalidRequest(
-            f"after must be a bookmark's id, the last_id of the page before, not {after!r:.60}", param="after"
-        )

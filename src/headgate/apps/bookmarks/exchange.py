@@ -1,5 +1,6 @@
 """Bookmarks to and from files: the Netscape format that every browser reads and writes, and JSON."""
 
+import codecs
 import html
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
@@ -13,6 +14,8 @@ from headgate.apps.bookmarks.address import canonical
 from headgate.apps.bookmarks.describing import tidy
 
 LONGEST_TITLE_CHARS: Final = 300
+_SIGN: Final = "<!doctype netscape-bookmark-file"
+"""Of a file that may be empty."""
 _HEAD: Final = """<!DOCTYPE NETSCAPE-Bookmark-file-1>
 <META HTTP-EQUIV="Content-Type" CONTENT="text/html; charset=UTF-8">
 <TITLE>Bookmarks</TITLE>
@@ -29,11 +32,11 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
 
 
-def read_file(text: str) -> tuple[list[Imported], int]:
+def read_file(content: bytes) -> tuple[list[Imported], int]:
     """The bookmarks of a file, each address once, and how many of its links cannot be bookmarks."""
     found: dict[str, Imported] = {}
     left_out = 0
-    text = text.lstrip("\ufeff \t\r\n")
+    text = _decoded(content).lstrip("\ufeff \t\r\n")
     for one in _json(text) if text[:1] in {"[", "{"} else _netscape(text):
         try:
             found.setdefault(canonical(one.url), one)
@@ -61,9 +64,8 @@ def _json(text: str) -> list[Imported]:
     """A list of bookmarks, or the API's own list."""
     try:
         told = msgspec.json.decode(text)
-        entries = told["data"] if isinstance(told, dict) else told
-        read = msgspec.convert(entries, list[Imported])
-    except (msgspec.MsgspecError, KeyError, UnicodeError) as error:
+        read = msgspec.convert(told.get("data") if isinstance(told, dict) else told, list[Imported])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise headgate.InvalidRequest(f"the file is no list of bookmarks: {error}", param="file") from None
     return [_tidied(one.url, one.title, one.tags) for one in read]
 
@@ -72,7 +74,17 @@ def _netscape(text: str) -> list[Imported]:
     reader = _Links()
     reader.feed(text)
     reader.close()
+    if not reader.found and _SIGN not in text.lower():
+        raise headgate.InvalidRequest(
+            "the file is no list of bookmarks: there is neither a link in it nor JSON", param="file"
+        )
     return reader.found
+
+
+def _decoded(content: bytes) -> str:
+    """Browsers write UTF-8; what was saved by an editor may be UTF-16, and begins with its mark."""
+    marked = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+    return content.decode("utf-16" if marked else "utf-8", errors="replace")
 
 
 def _tidied(url: str, title: str | None, tags: Iterable[str]) -> Imported:

@@ -36,5 +36,10 @@ def _route(path: str, content: bytes, media_type: str) -> headgate.AppRoute:
         return reply
 
     return headgate.AppRoute(
-        method="GET", path=path, handle=handle, door=headgate.AppDoor.OPEN, summary="The bookmarks page"
+        method="GET",
+        path=path,
+        handle=handle,
+        door=headgate.AppDoor.OPEN,
+        summary="The bookmarks page",
+        media_type=media_type,
     )

@@ -7,15 +7,21 @@ import msgspec
 
 import headgate
 from headgate.apps.bookmarks.address import canonical
-from headgate.apps.bookmarks.bookmark import Given
+from headgate.apps.bookmarks.bookmark import Bookmark, Given
 from headgate.apps.bookmarks.describing import tidy
-from headgate.apps.bookmarks.desk import Desk, Wanted, check_cursor
+from headgate.apps.bookmarks.desk import ID, Desk, Listed, Wanted
 from headgate.apps.bookmarks.options import BookmarkOptions
 
 ALL: Final = "/v1/bookmarks"
 ONE: Final = "/v1/bookmarks/{bookmark_id}"
 AGAIN: Final = f"{ONE}/reprocess"
 MOST_LISTED: Final = 100
+_ADDRESS: Final[dict[str, object]] = {
+    "description": "An http or https address, at most 2,000 characters, without user name, password or backslash.",
+    "pattern": r"^\s*[Hh][Tt][Tt][Pp][Ss]?://[^\\]+$",
+    "examples": ["https://example.org/article"],
+}
+"""For the document. What it cannot say, `canonical` checks."""
 Short = Annotated[str, msgspec.Meta(max_length=100)]
 Tag = Annotated[str, msgspec.Meta(max_length=50)]
 
@@ -23,7 +29,7 @@ Tag = Annotated[str, msgspec.Meta(max_length=50)]
 class Save(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of `POST /v1/bookmarks`."""
 
-    url: str
+    url: Annotated[str, msgspec.Meta(extra_json_schema=_ADDRESS)]
     title: Annotated[str, msgspec.Meta(max_length=300)] | None = None
     tags: Annotated[list[Tag], msgspec.Meta(max_length=20)] | None = None
     source_hint: Short | None = None
@@ -37,8 +43,17 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     status: Literal["processing", "retrying", "done", "failed"] | None = None
     category: Short | None = None
     tag: Tag | None = None
-    limit: int = 20
-    after: str | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST_LISTED)] = 20
+    after: Annotated[str, msgspec.Meta(pattern=ID)] | None = None
+    """The `last_id` of the page before."""
+
+
+class Deleted(msgspec.Struct, frozen=True, kw_only=True):
+    """What is left of a bookmark."""
+
+    id: str
+    object: Literal["bookmark"] = "bookmark"
+    deleted: Literal[True] = True
 
 
 class Api:
@@ -49,33 +64,53 @@ class Api:
         self._options = options
 
     def routes(self) -> Sequence[headgate.AppRoute]:
-        look, route = headgate.AppDoor.LOOK, headgate.AppRoute
+        look, keyed = headgate.AppDoor.LOOK, headgate.AppKeyed
         return [
-            route(method="POST", path=ALL, handle=self._save, body=Save, summary="Save a bookmark"),
-            route(
+            headgate.AppRoute(
+                method="POST",
+                path=ALL,
+                handle=self._save,
+                body=Save,
+                keyed=keyed.REQUIRED,
+                summary="Save a bookmark",
+                answers={200: Bookmark, 201: Bookmark},
+            ),
+            headgate.AppRoute(
                 method="GET",
                 path=ALL,
                 handle=self._list,
                 door=look,
                 query=Listing,
                 summary="List bookmarks",
+                answers={200: Listed},
             ),
-            route(method="GET", path=ONE, handle=self._get, door=look, summary="One bookmark"),
-            route(method="DELETE", path=ONE, handle=self._delete, summary="Delete a bookmark"),
-            route(
+            headgate.AppRoute(
+                method="GET",
+                path=ONE,
+                handle=self._get,
+                door=look,
+                summary="One bookmark",
+                answers={200: Bookmark},
+            ),
+            headgate.AppRoute(
+                method="DELETE",
+                path=ONE,
+                handle=self._delete,
+                summary="Delete a bookmark",
+                answers={200: Deleted},
+                waits=True,
+            ),
+            headgate.AppRoute(
                 method="POST",
                 path=AGAIN,
                 handle=self._reprocess,
+                keyed=keyed.OPTIONAL,
                 summary="Process a bookmark again",
+                answers={202: Bookmark},
             ),
         ]
 
     async def _save(self, call: headgate.AppCall) -> headgate.AppReply:
-        if call.key is None:
-            raise headgate.InvalidRequest(
-                "saving a bookmark needs an Idempotency-Key: make one per bookmark, and send it again with every retry",
-                param="Idempotency-Key",
-            )
         call.check_model(self._options.model)
         bookmark, status, replayed = await self._desk.save(
             _given(call.body), key=call.key, tenant=call.tenant
@@ -87,9 +122,6 @@ class Api:
 
     async def _list(self, call: headgate.AppCall) -> headgate.AppReply:
         asked: Listing = call.query
-        if not 1 <= asked.limit <= MOST_LISTED:
-            raise headgate.InvalidRequest(f"limit must be from 1 to {MOST_LISTED}", param="limit")
-        check_cursor(asked.after)
         wanted = Wanted(
             text=_said(asked.q), status=asked.status, category=asked.category, tag=_said(asked.tag)
         )
@@ -101,8 +133,8 @@ class Api:
 
     async def _delete(self, call: headgate.AppCall) -> headgate.AppReply:
         bookmark_id = call.path["bookmark_id"]
-        await self._desk.delete(bookmark_id, tenant=call.tenant)
-        return headgate.AppReply(value={"id": bookmark_id, "object": "bookmark", "deleted": True})
+        await self._desk.delete(bookmark_id, tenant=call.tenant, deadline_s=call.deadline_s)
+        return headgate.AppReply(value=Deleted(id=bookmark_id))
 
     async def _reprocess(self, call: headgate.AppCall) -> headgate.AppReply:
         call.check_model(self._options.model)

@@ -12,6 +12,7 @@ from typing import Final
 from headgate.core.failures import Failure, FailureKind, from_answer, kind_of
 from headgate.core.messages import Message, Request, Usage, estimate_usage
 from headgate.providers.simulated.script import Outcome, ScriptedOutcome
+from headgate.providers.simulated.shaped import shaped_answer
 
 LONGEST_ECHO_CHARS: Final = 80
 BAD_TEXTS: Final[Mapping[Outcome, str]] = {
@@ -54,6 +55,8 @@ class Answers:
             canned = next(self._in_order, None)
         if canned is None:
             canned = self._fitting(question)
+        if canned is None:
+            canned = shaped_answer(request.params.get("response_format"), question, self._seed)
         return default_answer(question, self._seed) if canned is None else canned
 
     def _fitting(self, question: str) -> str | None:

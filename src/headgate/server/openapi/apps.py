@@ -2,62 +2,90 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
-from headgate.mounting import AppRoute
-from headgate.server.openapi.shapes import EVENT, KEY, NAMED, Json, as_json, failures, parameter
+from headgate.mounting import AppKeyed, AppRoute
+from headgate.server.openapi.shapes import (
+    EVENT,
+    KEY,
+    NAMED,
+    TEXT,
+    TIMEOUT,
+    Json,
+    as_json,
+    failures,
+    parameter,
+)
 
-_REFS = "#/components/schemas/{name}"
+_PREFIX: Final = "apps."
+"""An application may call a type as the gateway calls one of its own."""
+_KEYS: Final[Mapping[AppKeyed, list[Json]]] = {
+    AppKeyed.OPTIONAL: [KEY],
+    AppKeyed.REQUIRED: [{**KEY, "required": True}],
+}
+_Schemas = Mapping[Any, Json]
 
 
 def tell(mounted: Sequence[AppRoute]) -> tuple[Json, Json]:
     """The paths, and the schemas that they refer to."""
+    kinds = list(dict.fromkeys(kind for route in mounted for kind in _kinds(route)))
+    # All at once: types of two applications that are called alike get names that tell them apart.
+    found, components = msgspec.json.schema_components(
+        kinds, ref_template=f"#/components/schemas/{_PREFIX}{{name}}"
+    )
+    schemas = dict(zip(kinds, found, strict=True))
     paths: defaultdict[str, Json] = defaultdict(dict)
-    schemas: Json = {}
     for route in mounted:
         paths[_without_kinds(route.path)][route.method.lower()] = _operation(route, schemas)
-    return dict(paths), schemas
+    return dict(paths), {f"{_PREFIX}{name}": told for name, told in components.items()}
 
 
-def _operation(route: AppRoute, schemas: Json) -> Json:
-    answers = {
-        str(status): as_json(_schema(kind, schemas), "Done.") for status, kind in route.answers.items()
-    }
-    if route.streams:
-        answers.setdefault("200", {"description": "Done.", "content": {}})
-        answers["200"]["content"]["text/event-stream"] = {"schema": EVENT}
+def _kinds(route: AppRoute) -> Iterator[Any]:
+    yield from route.answers.values()
+    yield from (field.type for field in msgspec.structs.fields(route.query))
+    if route.body is not None:
+        yield route.body
+
+
+def _operation(route: AppRoute, schemas: _Schemas) -> Json:
+    answers = {str(status): as_json(schemas[kind], "Done.") for status, kind in route.answers.items()}
+    for media_type, schema in _other_kinds(route):
+        done = answers.setdefault("200", {"description": "Done.", "content": {}})
+        done["content"][media_type] = {"schema": schema}
     told: Json = {
         "summary": route.summary,
-        "parameters": [*_path_parameters(route), *_query_parameters(route, schemas)],
+        "parameters": _parameters(route, schemas),
         "responses": {**failures(), **answers},
     }
-    if route.keyed:
-        told["parameters"].append(KEY)
     if route.body is not None:
-        content = {"application/json": {"schema": _schema(route.body, schemas)}}
+        content = {"application/json": {"schema": schemas[route.body]}}
         told["requestBody"] = {"required": True, "content": content}
     return told
 
 
-def _path_parameters(route: AppRoute) -> list[Json]:
-    names = re.findall(r"{([^}]+)}", _without_kinds(route.path))
-    return [parameter(name, NAMED, where="path") for name in names]
+def _other_kinds(route: AppRoute) -> Iterator[tuple[str, Json]]:
+    """What its 200 may be besides JSON."""
+    if route.streams:
+        yield "text/event-stream", EVENT
+    if route.media_type != "application/json":
+        yield route.media_type.partition(";")[0], TEXT
 
 
-def _query_parameters(route: AppRoute, schemas: Json) -> list[Json]:
-    return [
-        {**parameter(field.encode_name, _schema(field.type, schemas)), "required": field.required}
+def _parameters(route: AppRoute, schemas: _Schemas) -> list[Json]:
+    named = re.findall(r"{([^}]+)}", _without_kinds(route.path))
+    asked = [
+        {**parameter(field.encode_name, schemas[field.type]), "required": field.required}
         for field in msgspec.structs.fields(route.query)
     ]
-
-
-def _schema(kind: Any, schemas: Json) -> Json:
-    [schema], found = msgspec.json.schema_components([kind], ref_template=_REFS)
-    schemas.update(found)
-    return schema
+    return [
+        *(parameter(name, NAMED, where="path") for name in named),
+        *asked,
+        *_KEYS.get(route.keyed, []),
+        *([TIMEOUT] if route.waits else []),
+    ]
 
 
 def _without_kinds(path: str) -> str:

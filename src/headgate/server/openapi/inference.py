@@ -10,6 +10,7 @@ from headgate.server.openapi.shapes import (
     NAMED,
     SOME_TEXT,
     TEXT,
+    TIMEOUT,
     WHOLE,
     Json,
     a_list,
@@ -59,12 +60,7 @@ SCHEMAS: Final = {
 _LANES: Final = {"type": "string", "enum": ["interactive", "batch"]}
 _HEADERS: Final = [
     parameter("X-Headgate-Lane", _LANES, "Which line to wait in.", where="header"),
-    parameter(
-        "X-Headgate-Timeout",
-        {"type": "number", "exclusiveMinimum": 0},
-        "The deadline over everything, in seconds.",
-        where="header",
-    ),
+    TIMEOUT,
     parameter("X-Headgate-Agent", IN_HEADER, "Who asks, for the logs.", where="header"),
     KEY,
 ]

@@ -122,3 +122,9 @@ KEY: Final = parameter(
     "Same key, same answer, done once.",
     where="header",
 )
+TIMEOUT: Final = parameter(
+    "X-Headgate-Timeout",
+    {"type": "number", "exclusiveMinimum": 0},
+    "The deadline over everything, in seconds.",
+    where="header",
+)

@@ -15,6 +15,7 @@ const WORDS = { saving: "saving", processing: "processing", retrying: "retrying"
 const at = (id) => document.getElementById(id);
 const shown = new Map(); // Bookmarks by id, in their order.
 let last_id = null;
+let loaded = false; // Whether the gateway has ever told what there is.
 let asked = 0; // Only the answer to the latest question is shown.
 let look_ms = LOOK_MS;
 let look_timer;
@@ -36,11 +37,21 @@ async function ask(path, { method = "GET", body, key } = {}) {
     throw new Unreachable("The gateway cannot be reached.");
   }
   const told = await response.json().catch(() => ({}));
-  if (response.status === 401) at("key-form").hidden = false;
+  if (response.status === 401) ask_for_key();
   return { status: response.status, ok: response.ok, told, wait_ms: Number(response.headers.get("retry-after-ms") ?? 0) };
 }
 
-const reason = ({ told, status }) => told.error?.message ?? `The gateway answered ${status}.`;
+function ask_for_key() {
+  if (at("key-form").hidden) {
+    at("key-form").hidden = false;
+    at("key").focus();
+  }
+}
+
+function reason({ told, status }) {
+  if (status === 401 && !sessionStorage.getItem(KEY_PLACE)) return "This gateway asks for an access key.";
+  return told.error?.message ?? `The gateway answered ${status}.`;
+}
 
 async function send(entry) {
   let answer;
@@ -77,6 +88,7 @@ async function load({ more = false } = {}) {
   if (question !== asked) return;
   if (!answer.ok) return notice(reason(answer));
   if (!more) shown.clear();
+  loaded = true;
   for (const bookmark of answer.told.data) shown.set(bookmark.id, bookmark);
   last_id = answer.told.last_id;
   at("more").hidden = !answer.told.has_more;
@@ -142,7 +154,12 @@ function save(event) {
   const url = at("url").value.trim();
   // Emptied at once: a second click finds nothing to save.
   at("url").value = "";
-  if (url) outbox.add({ url, created_from: "web" });
+  if (!url) return;
+  outbox.add({ url, created_from: "web" }).catch((error) => {
+    // A browser that keeps nothing, or is full: what was typed must not be lost as well.
+    at("url").value = url;
+    notice(`This browser could not keep it (${error.message}), so it was not sent.`);
+  });
 }
 
 // ---- Showing -----------------------------------------------------------------------------------------------
@@ -158,8 +175,8 @@ function element(tag, { words, ...properties } = {}, ...children) {
   return made;
 }
 
-function button(words, title, onclick) {
-  return element("button", { words, title, type: "button", className: "quiet", onclick });
+function button(words, title, onclick, { wanted = false } = {}) {
+  return element("button", { words, title, type: "button", className: wanted ? "quiet wanted" : "quiet", onclick });
 }
 
 function link(url, words) {
@@ -172,6 +189,20 @@ function badge(status) {
   return element("span", { words: WORDS[status] ?? "unknown", className: `badge ${WORDS[status] ?? ""}` });
 }
 
+// Where it leads and since when it is here; a page without a title has its address above.
+function place(bookmark) {
+  const day = new Date(bookmark.created_at).toLocaleDateString(undefined, { dateStyle: "medium" });
+  const host = bookmark.title ? bookmark.url.split("/")[2] : null;
+  return element("div", { words: [host, day].filter(Boolean).join(" · "), className: "place" });
+}
+
+function trouble({ status, error_message, waiting_until }) {
+  const at_time = waiting_until && new Date(waiting_until).toLocaleString(undefined, { dateStyle: "short", timeStyle: "short" });
+  // What is held says itself until when.
+  const next = status === "retrying" && at_time ? ` — it is tried again at ${at_time}` : "";
+  return element("p", { words: `${error_message}${next}`, className: "trouble" });
+}
+
 function card(bookmark) {
   const item = element("li", { className: "card" });
   item.dataset.id = bookmark.id;
@@ -180,8 +211,11 @@ function card(bookmark) {
   const actions = element("div", { className: "actions" });
   if (bookmark.can_retry) {
     actions.append(
-      button("Retry", `Process ${name} again`, (event) =>
-        act(event.target, `${API}/${bookmark.id}/reprocess`, "POST", (told) => take(told)),
+      button(
+        "Retry",
+        `Process ${name} again`,
+        (event) => act(event.target, `${API}/${bookmark.id}/reprocess`, "POST", (told) => take(told)),
+        { wanted: true },
       ),
     );
   }
@@ -194,11 +228,12 @@ function card(bookmark) {
       });
     }),
   );
-  item.append(element("div", { className: "head" }, link(bookmark.url, name), badge(bookmark.status)));
+  item.append(element("div", { className: "head" }, link(bookmark.url, name), badge(bookmark.status)), place(bookmark));
   if (bookmark.summary) item.append(element("p", { words: bookmark.summary }));
-  if (bookmark.error_message) item.append(element("p", { words: bookmark.error_message, className: "trouble" }));
+  if (bookmark.error_message) item.append(trouble(bookmark));
   const facts = [bookmark.category, bookmark.language, ...bookmark.tags.map((tag) => `#${tag}`)].filter(Boolean);
-  item.append(element("div", { className: "foot" }, element("span", { words: facts.join(" · ") }), actions));
+  const told = facts.map((words) => element("span", { words }));
+  item.append(element("div", { className: "foot" }, element("div", { className: "facts" }, ...told), actions));
   return item;
 }
 
@@ -206,14 +241,16 @@ function waiting(entry) {
   const item = element("li", { className: "card" });
   item.dataset.status = entry.error ? "failed" : "saving";
   item.append(element("div", { className: "head" }, link(entry.body.url, entry.body.url), badge(item.dataset.status)));
-  if (entry.error) {
-    const actions = element("div", { className: "actions" });
-    actions.append(
-      button("Send again", `Send ${entry.body.url} again`, () => outbox.retry(entry.key)),
-      button("Discard", `Do not save ${entry.body.url}`, () => outbox.discard(entry.key)),
-    );
-    item.append(element("p", { words: entry.error, className: "trouble" }), actions);
+  if (!entry.error) {
+    item.append(element("div", { words: "kept in this browser until the gateway has it", className: "place" }));
+    return item;
   }
+  const actions = element("div", { className: "actions" });
+  actions.append(
+    button("Send again", `Send ${entry.body.url} again`, () => outbox.retry(entry.key), { wanted: true }),
+    button("Discard", `Do not save ${entry.body.url}`, () => outbox.discard(entry.key)),
+  );
+  item.append(element("p", { words: entry.error, className: "trouble" }), element("div", { className: "foot" }, actions));
   return item;
 }
 
@@ -227,8 +264,8 @@ function render() {
     [...document.querySelectorAll("main button")].find((one) => one.title === focused)?.focus();
   }
   const searching = at("search").value.trim() || at("status").value;
-  at("empty").hidden = shown.size + entries.length > 0;
-  at("empty").textContent = searching ? "Nothing matches." : "Nothing saved yet. Paste an address above, or drag “Save this page” to your bookmarks bar.";
+  at("empty").hidden = !loaded || shown.size + entries.length > 0;
+  at("empty").textContent = searching ? "Nothing matches." : "Nothing saved yet. Paste the address of a page above: it is read, and a model writes what it is about.";
 }
 
 // ---- Beginning ---------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ export class Outbox {
     }
   }
 
-  add(body) {
+  async add(body) {
     if (!this.entries().some((entry) => entry.body.url === body.url)) {
       this.#write([...this.entries(), { key: newKey(), body, error: null }]);
     }
