@@ -71,8 +71,8 @@ def _webhook_words(webhooks: WebhookRules) -> Iterator[str]:
 
 def _alert_words(alerts: AlertRules) -> Iterator[str]:
     yield f"above {alerts.dead_letters_per_hour:.15g} dead letters an hour"
-    yield f"{alerts.retry_failure_rate:.3%} failed retries"
-    yield f"{alerts.duplicate_key_rate:.3%} repeated keys"
+    yield f"{alerts.retry_failure_rate * 100:.6g} % failed retries"
+    yield f"{alerts.duplicate_key_rate * 100:.6g} % repeated keys"
     yield f"{alerts.job_delay_s:.15g} s of delay"
     if alerts.webhook:
         yield "told to an address of their own"
