@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from headgate.core.ports.jobs import Backlog
 from headgate.dispatch.status import queue_status
-from headgate.observe.labels import MOST_MEMBERS, MOST_TASKS
+from headgate.observe.labels import MOST_MEMBERS, MOST_REPLAYERS, MOST_TASKS
 from headgate.observe.metrics import Metrics
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
@@ -18,7 +19,12 @@ async def _families() -> list[Any]:
     async def count() -> Mapping[str, int]:
         return {}
 
-    metrics = Metrics(models=list, status=lambda: queue_status(()), count_jobs=count)
+    async def look() -> Backlog:
+        return Backlog(
+            pending=0, running=0, oldest_run_at=None, dead_letters=0, oldest_dead_at=None, newly_dead=0
+        )
+
+    metrics = Metrics(models=list, status=lambda: queue_status(()), backlog=look, count_jobs=count)
     list(metrics.collect())  # The first look at the jobs begins.
     await asyncio.sleep(0.01)
     return list(metrics.collect())
@@ -46,3 +52,4 @@ def test_the_expressions_ask_for_metrics_that_exist() -> None:
 def test_the_bounds_of_labels_are_the_ones_in_force() -> None:
     assert f"up to {MOST_MEMBERS} of them" in PAGE
     assert f"Of tasks, {MOST_TASKS} have names" in PAGE
+    assert f"replay, {MOST_REPLAYERS};" in PAGE

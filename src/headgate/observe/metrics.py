@@ -12,23 +12,28 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from headgate.core import events
+from headgate.core.alerts import Alert
+from headgate.core.ports.jobs import Backlog
 from headgate.core.ports.store import StoreHealth
 from headgate.dispatch.status import QueueStatus
-from headgate.observe.gauges import GateGauges, JobGauges, pause_gauge
+from headgate.observe.gauges import GateGauges, alert_gauge, pause_gauge
 from headgate.observe.job_counts import JobCounts
-from headgate.observe.labels import MOST_MEMBERS, MOST_TASKS, ModelNames, TaskNames
+from headgate.observe.job_gauges import JobGauges
+from headgate.observe.labels import MOST_MEMBERS, MOST_TASKS, BoundedNames, ModelNames
 from headgate.observe.request_counts import RequestCounts, UpstreamCounts
 from headgate.observe.tallies import Tallies
 
 COUNTED_TOGETHER: Final = 500
 CountJobs = Callable[[], Awaitable[Mapping[str, int]]]
+LookAtJobs = Callable[[], Awaitable[Backlog]]
 
 
 class Metrics:
     """`gateway.listen(metrics)`, then `metrics.exposition()` whenever Prometheus asks.
 
     `models` gives the configured names, `status` the gateway's status, `paused` the models that
-    operators paused, `front_refusals` those whom the front door did not let in, `count_jobs` everybody's jobs by state.
+    operators paused, `front_refusals` those whom the front door did not let in, `alerts` the active ones, `backlog`
+    and `count_jobs` everybody's jobs.
     """
 
     def __init__(
@@ -38,8 +43,11 @@ class Metrics:
         status: Callable[[], QueueStatus],
         paused: Callable[[], Iterable[str]] = tuple,
         front_refusals: Callable[[], Mapping[str, int]] = dict,
+        alerts: Callable[[], Iterable[Alert]] = tuple,
+        backlog: LookAtJobs | None = None,
         count_jobs: CountJobs | None = None,
         now: Callable[[], float] = time.monotonic,
+        epoch: Callable[[], float] = time.time,
         most_members: int = MOST_MEMBERS,
         most_tasks: int = MOST_TASKS,
     ) -> None:
@@ -48,16 +56,24 @@ class Metrics:
         self._hearers: Mapping[type, Callable[[Any], None]] = {
             **RequestCounts(self._tallies, names).hearers(),
             **UpstreamCounts(self._tallies, names).hearers(),
-            **JobCounts(self._tallies, TaskNames(most_tasks)).hearers(),
+            **JobCounts(self._tallies, BoundedNames(most_tasks)).hearers(),
             events.StoreChanged: self._store_changed,
         }
         self._models = models
         self._paused = paused
         self._front_refusals = front_refusals
+        self._alerts = alerts
         self._store_up = 1.0
+        self._store_s = self._tallies.histogram(
+            "headgate_store_seconds", "How long the database took, waiting for its turn included."
+        ).row(())
         self._heard: list[events.Event] = []
         self._gates = GateGauges(status, names)
-        self._jobs = None if count_jobs is None else JobGauges(count_jobs, now)
+        self._jobs = (
+            None
+            if backlog is None or count_jobs is None
+            else JobGauges(backlog, count_jobs, now=now, epoch=epoch)
+        )
         self._registry = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self._registry)
         self._registry.register(self)
@@ -67,6 +83,10 @@ class Metrics:
         self._heard.append(event)
         if len(self._heard) >= COUNTED_TOGETHER:
             self._count()
+
+    def store_took(self, seconds: float) -> None:
+        """One trip to the database: `store.on_trip(metrics.store_took)`."""
+        self._store_s.put(seconds)
 
     def _count(self) -> None:
         heard, self._heard = self._heard, []
@@ -89,6 +109,7 @@ class Metrics:
         yield self._refused_at_the_front()
         yield from self._gates.collect()
         yield pause_gauge(self._models(), self._paused())
+        yield alert_gauge(self._alerts())
         if self._jobs is not None:
             yield from self._jobs.collect()
         yield GaugeMetricFamily("headgate_store_up", "0 while the database does not work.", self._store_up)

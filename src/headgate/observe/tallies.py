@@ -14,6 +14,8 @@ from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, M
 Key = tuple[str, ...]
 """The values of a metric's labels."""
 
+TINY_S: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
+"""For what we add to a call."""
 QUICK_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """For calls: from a refusal to the default deadline."""
 SLOW_S: Final = (0.1, 1.0, 5.0, 30.0, 60.0, 300.0, 900.0, 3600.0, 21600.0, 86400.0, 259200.0)
