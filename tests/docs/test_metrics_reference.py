@@ -4,10 +4,10 @@ import asyncio
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from headgate.core.ports.jobs import Backlog
 from headgate.dispatch.status import queue_status
+from headgate.observe.exposition import Family
 from headgate.observe.labels import MOST_MEMBERS, MOST_REPLAYERS, MOST_TASKS
 from headgate.observe.metrics import Metrics
 
@@ -15,7 +15,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_te
 ROW = re.compile(r"^\| `(headgate_\w+)` \| (\w+) \| (?:`([\w ]+)` )?\| .+ \|$", re.MULTILINE)
 
 
-async def _families() -> list[Any]:
+async def _families() -> list[Family]:
     async def count() -> Mapping[str, int]:
         return {}
 
@@ -32,13 +32,7 @@ async def _families() -> list[Any]:
 
 def test_the_table_names_every_metric_with_its_kind_and_labels() -> None:
     families = asyncio.run(_families())
-    expected = {
-        family.name + ("_total" if family.type == "counter" else ""): (
-            family.type,
-            " ".join(family._labelnames),
-        )
-        for family in families
-    }
+    expected = {family.name: (family.kind, " ".join(family.labels)) for family in families}
     assert {name: (kind, labels) for name, kind, labels in ROW.findall(PAGE)} == expected
 
 

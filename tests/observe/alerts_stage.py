@@ -8,13 +8,28 @@ from typing import Any
 
 import pytest
 from jobstage import JobStage, JobStages
+from stage import USER
 
-from headgate import wiring
+import headgate
+from headgate import Context, wiring
 from headgate.core.job import Job
-from headgate.observe.alerts import Alerts
+from headgate.observe.alerts import JUDGE_EVERY_S, Alerts
 from headgate.wiring.alerting import alerting
 
 NOWHERE = "http://127.0.0.1:9/hook"
+TEN_MINUTES_S = 600.0
+CALM_S = 300.0
+ROUND_S = JUDGE_EVERY_S + 1
+
+
+@headgate.task("reject")
+async def reject(ctx: Context, given: Any) -> None:
+    raise headgate.Reject("as asked")
+
+
+@headgate.task("work", model="m")
+async def work(ctx: Context, given: Any) -> None:
+    await ctx.llm.complete(messages=USER)
 
 
 @dataclass
@@ -70,7 +85,7 @@ async def watched(
     told = {"url": NOWHERE, "events": ["alert"], **(webhooks or {})}
     stage = await stages.open(*upstreams, webhooks=told, **settings)
     await stage.gateway.durable.start()
-    kept = {name: settings[name] for name in ("alerts", "apps") if name in settings}
+    kept: dict[str, Any] = {name: settings[name] for name in ("alerts", "apps") if name in settings}
     read = wiring.read_settings({"data_dir": str(stages.folder), **kept}, env={})
     async with alerting(read, stage.gateway, stages.world.clock) as alerts:
         yield Watched(stage, alerts, log)

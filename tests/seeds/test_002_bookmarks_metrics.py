@@ -120,7 +120,7 @@ async def test_how_many_dead_letters_there_are_and_how_long_they_lie(stages: Job
     assert seen("headgate_dead_letters") == 1
     assert seen("headgate_replays_total", by="the user") == 1
     assert seen("headgate_replayed_after_seconds_count") == 1
-    assert seen("headgate_replayed_after_seconds_sum") == pytest.approx(1806, abs=1)
+    assert seen("headgate_replayed_after_seconds_sum") == pytest.approx(1812, abs=1)
     assert seen("headgate_jobs_accepted_total") == 2
     settled = {"task": "llm_processing", "retried": "true", "state": "dead_letter"}
     assert seen("headgate_jobs_settled_total", **settled) == 2

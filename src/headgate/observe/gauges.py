@@ -1,15 +1,14 @@
 """What is read when somebody asks, not counted as it happens: queues, slots, the health of upstreams, alerts."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, TypeVar
-
-from prometheus_client.core import GaugeMetricFamily
+from typing import Final
 
 from headgate.core.alert_rules import Rule
 from headgate.core.alerts import Alert
 from headgate.core.health import Condition
 from headgate.core.messages import Lane
 from headgate.dispatch.status import QueueStatus, UpstreamStatus
+from headgate.observe.exposition import Family, gauge
 from headgate.observe.labels import ModelNames
 
 DEPTH: Final = "headgate_queue_depth"
@@ -28,7 +27,6 @@ _OF_ANY: Final = frozenset(
     {"headgate_accepting", "headgate_pause_seconds", "headgate_breaker_open", "headgate_upstream_held"}
 )
 """Flags and waits: over several gates the greatest tells, a sum would not."""
-K = TypeVar("K", bound=tuple[str, ...])
 
 
 class GateGauges:
@@ -38,7 +36,7 @@ class GateGauges:
         self._status = status
         self._names = names
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[Family]:
         numbers: dict[str, dict[tuple[str, ...], float]] = {name: {} for name in _GATE_GAUGES}
         for gate in self._status().upstreams:
             pair = self._names.pair(gate.model, gate.upstream)
@@ -65,21 +63,14 @@ def _read(gate: UpstreamStatus) -> Iterator[tuple[str, Lane | None, float]]:
     yield "headgate_upstream_held", None, gate.condition is Condition.HELD
 
 
-def pause_gauge(configured: Iterable[str], paused: Iterable[str]) -> GaugeMetricFamily:
+def pause_gauge(configured: Iterable[str], paused: Iterable[str]) -> Family:
     """Models under the names that operators pause them by: a family's pause stands under the family."""
     numbers = {(name,): 0.0 for name in configured} | {(name,): 1.0 for name in paused}
     return gauge("headgate_model_paused", "1 while an operator has the model paused.", ("model",), numbers)
 
 
-def alert_gauge(active: Iterable[Alert]) -> GaugeMetricFamily:
+def alert_gauge(active: Iterable[Alert]) -> Family:
     numbers = {(rule.value,): 0.0 for rule in Rule}
     for alert in active:
         numbers[alert.rule,] += 1
     return gauge("headgate_alerts", "Alerts that are active.", ("rule",), numbers)
-
-
-def gauge(name: str, words: str, labels: tuple[str, ...], numbers: Mapping[K, float]) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, words, labels=labels)
-    for key, number in numbers.items():
-        family.add_metric(key, number)
-    return family

@@ -5,12 +5,10 @@ import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Final, Generic, TypeVar
 
-from prometheus_client.core import GaugeMetricFamily
-
 from headgate.core.errors import HeadgateError
 from headgate.core.job import JobState
 from headgate.core.ports.jobs import Backlog
-from headgate.observe.gauges import gauge
+from headgate.observe.exposition import Family, gauge
 
 LOOK_EVERY_S: Final = 5.0
 COUNT_EVERY_S: Final = 60.0
@@ -71,7 +69,7 @@ class JobGauges:
         self._count = _Look(count, now, COUNT_EVERY_S)
         self._epoch = epoch
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[Family]:
         backlog, counts = self._backlog.last(), self._count.last()
         if backlog is not None:
             yield from self._live(backlog)
@@ -83,7 +81,7 @@ class JobGauges:
             over = {(state.value,): float(counts.get(state, 0)) for state in JobState if state.final}
             yield gauge("headgate_jobs_history", "Jobs in the store that are over.", ("state",), over)
 
-    def _live(self, backlog: Backlog) -> Iterator[GaugeMetricFamily]:
+    def _live(self, backlog: Backlog) -> Iterator[Family]:
         live = {("pending",): float(backlog.pending), ("running",): float(backlog.running)}
         yield gauge("headgate_jobs", "Jobs in the store that are not over.", ("state",), live)
         yield gauge(

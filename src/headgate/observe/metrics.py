@@ -9,19 +9,19 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from headgate.core import events
 from headgate.core.alerts import Alert
 from headgate.core.ports.jobs import Backlog
 from headgate.core.ports.store import StoreHealth
 from headgate.dispatch.status import QueueStatus
+from headgate.observe.exposition import Family, gauge, page
 from headgate.observe.gauges import GateGauges, alert_gauge, pause_gauge
 from headgate.observe.job_counts import JobCounts
 from headgate.observe.job_gauges import JobGauges
 from headgate.observe.labels import MOST_MEMBERS, MOST_TASKS, BoundedNames, ModelNames
 from headgate.observe.request_counts import RequestCounts, UpstreamCounts
-from headgate.observe.tallies import Tallies
+from headgate.observe.tallies import Counter, Tallies
 
 COUNTED_TOGETHER: Final = 500
 CountJobs = Callable[[], Awaitable[Mapping[str, int]]]
@@ -74,9 +74,8 @@ class Metrics:
             if backlog is None or count_jobs is None
             else JobGauges(backlog, count_jobs, now=now, epoch=epoch)
         )
-        self._registry = CollectorRegistry(auto_describe=False)
-        ProcessCollector(registry=self._registry)
-        self._registry.register(self)
+        self._process = CollectorRegistry()
+        ProcessCollector(registry=self._process)
 
     def __call__(self, event: events.Event) -> None:
         """Kept, and counted with others: one by one, counting costs several times as much."""
@@ -97,13 +96,10 @@ class Metrics:
 
     def exposition(self) -> bytes:
         """The page in Prometheus' text format 0.0.4. To be called in the event loop; it waits for nothing."""
-        return generate_latest(self._registry)
+        return page(self.collect()).encode() + generate_latest(self._process)
 
-    def describe(self) -> Iterable[Metric]:
-        """For the registry, which would otherwise collect once to learn the names."""
-        return ()
-
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[Family]:
+        """Every metric but those of the process."""
         self._count()
         yield from self._tallies.collect()
         yield self._refused_at_the_front()
@@ -112,15 +108,13 @@ class Metrics:
         yield alert_gauge(self._alerts())
         if self._jobs is not None:
             yield from self._jobs.collect()
-        yield GaugeMetricFamily("headgate_store_up", "0 while the database does not work.", self._store_up)
+        yield gauge("headgate_store_up", "0 while the database does not work.", (), {(): self._store_up})
 
-    def _refused_at_the_front(self) -> Metric:
-        family = CounterMetricFamily(
-            "headgate_front_refusals", "Requests whose key did not let them in.", labels=("reason",)
-        )
+    def _refused_at_the_front(self) -> Family:
+        counted = Counter("headgate_front_refusals", "Requests whose key did not let them in.", "reason")
         for reason, count in self._front_refusals().items():
-            family.add_metric((reason,), count)
-        return family
+            counted.add((reason,), count)
+        return counted.family()
 
     async def aclose(self) -> None:
         if self._jobs is not None:
