@@ -85,7 +85,7 @@ class Sources:
     def _of_gates(self, now: float) -> Iterator[Reading]:
         configured = set(self._models())
         gates = [(_subject(gate.model, gate.upstream, configured), gate) for gate in self._status().upstreams]
-        for subject in {subject for subject, gate in gates if gate.condition is Condition.HELD}:
+        for subject in sorted({subject for subject, gate in gates if gate.condition is Condition.HELD}):
             yield Reading(Rule.UPSTREAM_MISCONFIGURED, 1, subject)
         open_now = {subject for subject, gate in gates if gate.condition is Condition.OPEN}
         yield from self._lasting(Rule.BREAKER_OPEN, open_now, now)
@@ -94,7 +94,7 @@ class Sources:
         """How long each has been so without a break."""
         for key in [key for key in self._since if key[0] is rule and key[1] not in subjects]:
             del self._since[key]
-        for subject in subjects:
+        for subject in sorted(subjects):
             since = self._since.setdefault((rule, subject), now)
             yield Reading(rule, now - since, subject)
 

@@ -6,6 +6,7 @@ Telling is one line in the log and one webhook when it fires, and the same when 
 import asyncio
 import contextlib
 import logging
+import math
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -87,6 +88,7 @@ class Alerts:
         self._board = Board(rules.levels(), words)
         self._over: deque[Alert] = deque(maxlen=MOST_REMEMBERED)
         self._unsent: deque[Alert] = deque(maxlen=MOST_REMEMBERED)
+        self._looked_at = -math.inf
         self._task: asyncio.Task[None] | None = None
 
     def __call__(self, event: events.Event) -> None:
@@ -112,14 +114,20 @@ class Alerts:
                 await self._task
 
     async def _watch(self) -> None:
-        looked_at = -LOOK_EVERY_S
         while True:
             await self._clock.sleep(JUDGE_EVERY_S)
-            if self._clock.now() - looked_at >= LOOK_EVERY_S:
-                looked_at = self._clock.now()
-                await self._sources.look()
-            self._judge()
-            await self._send_all()
+            try:
+                await self._round()
+            except Exception:
+                # Alerts that died unseen would be worse than none.
+                logger.exception("alerts: a round failed; the next one is tried")
+
+    async def _round(self) -> None:
+        if self._clock.now() - self._looked_at >= LOOK_EVERY_S:
+            self._looked_at = self._clock.now()
+            await self._sources.look()
+        self._judge()
+        await self._send_all()
 
     def _judge(self) -> None:
         now, sources = self._clock.now(), self._sources
