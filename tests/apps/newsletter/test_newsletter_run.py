@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from email import message_from_bytes, policy
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from apps.newsletter.newsletter_stage import open_stage, write_feeds
@@ -276,7 +277,7 @@ def test_an_unknown_model_is_told_before_anything_is_judged(tmp_path: Path) -> N
 
 def test_a_mail_that_nobody_takes_is_a_failed_run(tmp_path: Path) -> None:
     """Its readers got nothing: whoever counts failed runs must see it."""
-    nobody = {
+    nobody: dict[str, Any] = {
         "smtp_host": "127.0.0.1",
         "smtp_port": 1,
         "mail_from": "a@example.org",
