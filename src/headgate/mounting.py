@@ -114,3 +114,5 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     tasks: Sequence[Task[Any, Any]] = ()
     routes: Callable[[Gateway], Sequence[AppRoute]] = lambda _: ()
+    failed_runs: Callable[[Gateway], Awaitable[int]] | None = None
+    """How many of its latest runs failed one after the other, for an application that runs now and then. Alerts ask."""

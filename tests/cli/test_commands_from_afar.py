@@ -110,7 +110,7 @@ def test_a_missing_key_is_told_with_what_to_do_and_counted(
         assert desk.run("jobs", "list", "--url", url).code == 0
         asked = urllib.request.Request(f"{url}/metrics", headers={"x-api-key": key})
         with urllib.request.urlopen(asked, timeout=10) as page:
-            assert b'headgate_front_refusals_total{reason="unauthorized"} 1.0' in page.read()
+            assert b'headgate_front_refusals_total{reason="unauthorized"} 1\n' in page.read()
 
 
 def test_ctrl_c_stops_the_job_that_acts_on_many(desk: Desk, url: str) -> None:

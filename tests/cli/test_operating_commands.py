@@ -1,7 +1,8 @@
-"""`headgate models` and `headgate requests` at a keyboard, against a gateway that really serves."""
+"""`headgate models`, `headgate requests` and `headgate alerts` at a keyboard, against a gateway that really serves."""
 
 import json
 import re
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 
@@ -85,8 +86,36 @@ def test_what_became_of_a_call_is_told_attempt_by_attempt(desk: Desk, url: str) 
     assert (unknown.code, "req_0" in unknown.err) == (2, True)
 
 
+def test_alerts_are_listed_with_what_to_do(desk: Desk) -> None:
+    """The first look at night: what is wrong, since when, and which command comes next."""
+    wrong = {"upstreams": [{"provider": "simulated", "latency_s": 0, "script": [{"status": 401}] * 3}]}
+    settings = {"data_dir": "data", "models": {"wrong": {**wrong, "retry": {"max_attempts": 1}}}}
+    (desk.folder / "headgate.yaml").write_text(json.dumps(settings))
+    with serving(desk) as url:
+        assert desk.run("alerts", "list", "--url", url).out == "No alerts.\n"
+        for _ in range(3):
+            with pytest.raises(urllib.error.HTTPError):
+                call(url, "wrong")
+        until(lambda: "simulated" in desk.run("alerts", "list", "--url", url).out)
+        listed = desk.run("alerts", "list", "--active", "--url", url)
+        assert re.search(r"^upstream_misconfigured +simulated +active +\d+s", listed.out, re.MULTILINE)
+        assert "headgate doctor" in " ".join(listed.out.split())
+        (alert,) = desk.run("alerts", "list", "--url", url, "--json").json["data"]
+        assert (alert["object"], alert["rule"], alert["cleared_at"]) == (
+            "alert",
+            "upstream_misconfigured",
+            None,
+        )
+
+
 def test_a_gateway_that_is_not_there_is_told_with_what_to_do(desk: Desk) -> None:
-    for words in (("requests", "list"), ("models", "list"), ("models", "pause", "m"), ("jobs", "list")):
+    for words in (
+        ("alerts", "list"),
+        ("requests", "list"),
+        ("models", "list"),
+        ("models", "pause", "m"),
+        ("jobs", "list"),
+    ):
         answer = desk.run(*words, "--url", "http://127.0.0.1:1")
         assert (answer.code, "HEADGATE_URL" in answer.err) == (4, True)
 

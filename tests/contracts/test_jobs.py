@@ -26,7 +26,7 @@ from stores_under_test import on_each_store
 from headgate.core.job import JobState, Settled
 from headgate.core.job_rules import Cancelled, Completed, Crashed, Deferred, Outcome, Skipped
 from headgate.core.ports.claims import Renewal
-from headgate.core.ports.jobs import CancelAnswer, JobFilter
+from headgate.core.ports.jobs import Backlog, CancelAnswer, JobFilter
 from headgate.core.ports.store import Store
 
 ENDS: list[tuple[Outcome, JobState]] = [
@@ -230,6 +230,37 @@ async def test_counts_name_every_state_and_miss_no_job(store: Store) -> None:
     assert await store.count() == {**counts, "pending": counts["pending"] + 1}
     assert (await store.count(tenant="acme"))["pending"] == 1
     assert await store.count(tenant="nobody") == dict.fromkeys(map(str, JobState), 0)
+
+
+@on_each_store
+async def test_the_backlog_is_what_lives_and_what_lies_there(store: Store) -> None:
+    """Alerts look at it all day: everybody's, and nothing of those that are over."""
+    empty = Backlog(
+        pending=0, running=0, oldest_run_at=None, dead_letters=0, oldest_dead_at=None, newly_dead=0
+    )
+    assert await store.backlog(dead_since=NOW) == empty
+    await one_of_each(store)
+    await store.accept([a_job(tenant="acme", run_at=NOW - 70)], now=NOW)
+
+    told = await store.backlog(dead_since=NOW)
+    assert (told.pending, told.running, told.dead_letters, told.newly_dead) == (10, 3, 3, 3)
+    assert (told.oldest_run_at, told.oldest_dead_at) == (NOW - 70, NOW)
+    assert (await store.backlog(dead_since=NOW + 1)).newly_dead == 0
+
+
+@on_each_store
+async def test_every_trip_to_the_database_is_timed(store: Store) -> None:
+    """A slow disk shows here before anybody complains."""
+    trips: list[float] = []
+    stop = store.on_trip(trips.append)
+    await store.accept([a_job()], now=NOW)
+    await store.count()
+    assert len(trips) >= 2
+    assert all(0 < took_s < 60 for took_s in trips)
+    stop()
+    trips.clear()
+    await store.count()
+    assert trips == []
 
 
 @on_each_store

@@ -43,6 +43,7 @@ VERBS: dict[str, Verb] = {
     "count_matching": lambda store: store.count_matching(JobFilter()),
     "states": lambda store: store.states(["j"]),
     "count": lambda store: store.count(),
+    "backlog": lambda store: store.backlog(dead_since=NOW),
     "waiting_by_tenant": lambda store: store.waiting_by_tenant(),
     "cancel": lambda store: store.cancel("j", now=NOW),
     "batch_counts": lambda store: store.batch_counts("b", tenant="local"),
@@ -82,7 +83,7 @@ VERBS: dict[str, Verb] = {
     "list_records": lambda store: store.list_records("local", "pages", limit=1),
     "delete_record": lambda store: store.delete_record("local", "pages", "r"),
 }
-NO_VERBS = {"open", "aclose", "on_ready", "on_health", "name", "health", "secret", "clock_ahead_s"}
+NO_VERBS = {"open", "aclose", "on_ready", "on_trip", "on_health", "name", "health", "secret", "clock_ahead_s"}
 
 
 class Bell:

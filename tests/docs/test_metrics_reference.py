@@ -4,21 +4,27 @@ import asyncio
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
+from headgate.core.ports.jobs import Backlog
 from headgate.dispatch.status import queue_status
-from headgate.observe.labels import MOST_MEMBERS, MOST_TASKS
+from headgate.observe.exposition import Family
+from headgate.observe.labels import MOST_MEMBERS, MOST_REPLAYERS, MOST_TASKS
 from headgate.observe.metrics import Metrics
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `(headgate_\w+)` \| (\w+) \| (?:`([\w ]+)` )?\| .+ \|$", re.MULTILINE)
 
 
-async def _families() -> list[Any]:
+async def _families() -> list[Family]:
     async def count() -> Mapping[str, int]:
         return {}
 
-    metrics = Metrics(models=list, status=lambda: queue_status(()), count_jobs=count)
+    async def look() -> Backlog:
+        return Backlog(
+            pending=0, running=0, oldest_run_at=None, dead_letters=0, oldest_dead_at=None, newly_dead=0
+        )
+
+    metrics = Metrics(models=list, status=lambda: queue_status(()), backlog=look, count_jobs=count)
     list(metrics.collect())  # The first look at the jobs begins.
     await asyncio.sleep(0.01)
     return list(metrics.collect())
@@ -26,13 +32,7 @@ async def _families() -> list[Any]:
 
 def test_the_table_names_every_metric_with_its_kind_and_labels() -> None:
     families = asyncio.run(_families())
-    expected = {
-        family.name + ("_total" if family.type == "counter" else ""): (
-            family.type,
-            " ".join(family._labelnames),
-        )
-        for family in families
-    }
+    expected = {family.name: (family.kind, " ".join(family.labels)) for family in families}
     assert {name: (kind, labels) for name, kind, labels in ROW.findall(PAGE)} == expected
 
 
@@ -46,3 +46,4 @@ def test_the_expressions_ask_for_metrics_that_exist() -> None:
 def test_the_bounds_of_labels_are_the_ones_in_force() -> None:
     assert f"up to {MOST_MEMBERS} of them" in PAGE
     assert f"Of tasks, {MOST_TASKS} have names" in PAGE
+    assert f"replay, {MOST_REPLAYERS};" in PAGE

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from headgate import wiring
+from headgate.core.alert_rules import AlertRules
 from headgate.core.gate_rules import GateRules
 from headgate.core.idempotency import IdempotencyRules
 from headgate.core.job_rules import JobRules
@@ -41,6 +42,7 @@ RECORDS: Sequence[tuple[str, Any]] = (
     ("jobs.retry.", JobRules().retry),
     ("idempotency.", IdempotencyRules),
     ("webhooks.", WebhookRules),
+    ("alerts.", AlertRules),
     ("limits.", Limits),
     *((f"apps.{name}.", kind.options) for name, kind in wiring.APPS.items()),
 )
@@ -58,6 +60,7 @@ IN_WORDS = {
     "idempotency": "see below",
     "webhooks": "see below",
     "webhooks.events": "`[completed, dead_letter, alert]`",
+    "alerts": "see below",
     "limits": "see below",
     "apps": "none",
 }

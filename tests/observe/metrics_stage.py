@@ -1,5 +1,6 @@
 """Metrics on a real gateway, and a page of them that can be asked for single numbers."""
 
+import math
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -11,8 +12,17 @@ from headgate.observe.metrics import Metrics
 
 def metrics_of(gateway: Gateway, **options: Any) -> Metrics:
     """As the server makes them."""
-    metrics = Metrics(models=gateway.routes.names, status=gateway.status, **options)
+    store = gateway.durable.store
+    metrics = Metrics(
+        models=gateway.routes.names,
+        status=gateway.status,
+        backlog=lambda: store.backlog(dead_since=math.inf),
+        count_jobs=lambda: gateway.jobs.count(tenant=None),
+        epoch=gateway.now,
+        **options,
+    )
     gateway.listen(metrics)
+    store.on_trip(metrics.store_took)
     return metrics
 
 

@@ -11,10 +11,14 @@ from observe.metrics_stage import metrics_of, page
 from stage import USER, set_stage
 
 from headgate.core import events
+from headgate.core.alert_rules import Rule
+from headgate.core.alerts import Alert
 from headgate.core.errors import HeadgateError, StoreUnavailable, UnknownModel
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.messages import Lane, Usage
+from headgate.core.ports.jobs import Backlog
 from headgate.dispatch.status import queue_status
+from headgate.observe.labels import MOST_REPLAYERS
 from headgate.observe.metrics import Metrics
 from headgate.planner import virtual
 from headgate.planner.virtual import World
@@ -81,7 +85,10 @@ def test_retries_fallbacks_and_failures_are_counted_by_class() -> None:
         seen = page(metrics)
         down = {"model": "m", "upstream": "simulated/down"}
         assert seen("headgate_attempts_total", **down, outcome="transient") == 2
-        assert seen("headgate_retries_total", **down, reason="transient") == 1
+        assert seen("headgate_retries_scheduled_total", **down, reason="transient") == 1
+        assert seen("headgate_retries_total", **down, outcome="transient") == 1
+        assert seen("headgate_retries_total", outcome="ok") == 0
+        assert seen("headgate_retry_budget_left", **down) == 500 - 14
         assert seen("headgate_fallbacks_total", **down, reason="transient") == 1
         assert seen("headgate_retried_requests_total", model="m", outcome="ok") == 1
 
@@ -110,6 +117,9 @@ def test_the_first_token_of_a_stream_is_timed_from_the_request() -> None:
         await asyncio.gather(read(), read())
         seen = page(metrics)
         assert seen("headgate_time_to_first_token_seconds_count", model="m") == 2
+        # In virtual time we ourselves take none.
+        assert seen("headgate_overhead_seconds_count", model="m") == 2
+        assert seen("headgate_overhead_seconds_sum", model="m") == pytest.approx(0, abs=1e-6)
         # The second waited for the first one's slot: that is part of what its reader saw.
         assert seen("headgate_queue_wait_seconds_sum", model="m") > 0
         assert seen("headgate_time_to_first_token_seconds_sum", model="m") > 2 * 2.0
@@ -247,37 +257,60 @@ def test_two_pages_share_nothing() -> None:
 # ---- Jobs ---------------------------------------------------------------------------------------------------
 
 
-class _Counting:
-    """A store's count that answers when it is told to."""
+class _Looking:
+    """A store's backlog that is told when it may be."""
 
     def __init__(self) -> None:
         self.asked = 0
         self.may_answer = asyncio.Event()
         self.sick = False
 
-    async def __call__(self) -> Mapping[str, int]:
+    async def __call__(self) -> Backlog:
         self.asked += 1
         await self.may_answer.wait()
         if self.sick:
             raise StoreUnavailable("the store is away")
-        return {"pending": 3 * self.asked}
+        return Backlog(
+            pending=3 * self.asked,
+            running=1,
+            oldest_run_at=100.0,
+            dead_letters=2,
+            oldest_dead_at=None,
+            newly_dead=0,
+        )
+
+
+async def _history() -> Mapping[str, int]:
+    return {"completed": 7, "dead_letter": 2}
 
 
 def test_a_scrape_shows_the_last_look_and_never_waits_for_one() -> None:
     async def main(world: World) -> None:
-        count = _Counting()
-        metrics = _unattended(count_jobs=count, now=world.clock.now)
+        look = _Looking()
+        metrics = _unattended(
+            backlog=look, count_jobs=_history, now=world.clock.now, epoch=lambda: 160 + world.clock.now()
+        )
         for _ in range(10):
             assert not page(metrics).has("headgate_jobs")
             await world.clock.sleep(1)
-        assert count.asked == 1
-        count.may_answer.set()
+        assert look.asked == 1
+        look.may_answer.set()
         await world.clock.sleep(1)
         for _ in range(10):
             seen = page(metrics)
             await world.clock.sleep(0.1)
-        assert count.asked == 1
-        assert (seen("headgate_jobs", state="pending"), seen("headgate_jobs", state="dead_letter")) == (3, 0)
+        assert look.asked == 1
+        assert (seen("headgate_jobs", state="pending"), seen("headgate_jobs", state="running")) == (3, 1)
+        assert seen.labels("headgate_jobs", "state") == {"pending", "running"}
+        assert seen("headgate_jobs_history", state="completed") == 7
+        assert seen.labels("headgate_jobs_history", "state") == {
+            "completed",
+            "skipped",
+            "dead_letter",
+            "cancelled",
+        }
+        assert (seen("headgate_dead_letters"), seen("headgate_dead_letter_age_seconds")) == (2, 0)
+        assert seen("headgate_oldest_pending_seconds") == pytest.approx(60 + 11.9)
         assert seen("headgate_jobs_look_age_seconds") == pytest.approx(1.9)
         await world.clock.sleep(5)
         page(metrics)
@@ -290,12 +323,12 @@ def test_a_scrape_shows_the_last_look_and_never_waits_for_one() -> None:
 
 def test_a_sick_store_leaves_old_numbers_that_say_how_old_they_are() -> None:
     async def main(world: World) -> None:
-        count = _Counting()
-        count.may_answer.set()
-        metrics = _unattended(count_jobs=count, now=world.clock.now)
+        look = _Looking()
+        look.may_answer.set()
+        metrics = _unattended(backlog=look, count_jobs=_history, now=world.clock.now)
         page(metrics)
         await world.clock.sleep(1)
-        count.sick = True
+        look.sick = True
         metrics(events.StoreChanged(store="s", health="down", error="gone"))
         for _ in range(6):
             page(metrics)
@@ -312,9 +345,7 @@ def test_a_sick_store_leaves_old_numbers_that_say_how_old_they_are() -> None:
 @on_job_stages
 async def test_jobs_are_counted_from_the_store(stages: JobStages) -> None:
     stage = await stages.open(work=False)
-    metrics = metrics_of(
-        stage.gateway, count_jobs=lambda: stage.gateway.jobs.count(tenant=None), now=stages.world.clock.now
-    )
+    metrics = metrics_of(stage.gateway, now=stages.world.clock.now)
     await stage.submit("chat", {"model": "m", "messages": USER}, tenant="anna")
     await stage.submit("chat", {"model": "m", "messages": USER}, tenant="ben")
     page(metrics)
@@ -323,7 +354,27 @@ async def test_jobs_are_counted_from_the_store(stages: JobStages) -> None:
     assert seen("headgate_jobs", state="pending") == 2
     assert seen("headgate_jobs_accepted_total", task="chat", created="true") == 2
     assert b"anna" not in metrics.exposition()
+    assert seen("headgate_store_seconds_count") >= 3
+    assert 0 < seen("headgate_store_seconds_sum") < 60
     await metrics.aclose()
+
+
+def test_who_sends_dead_letters_back_is_told_within_bounds() -> None:
+    metrics = _unattended()
+    for number in range(MOST_REPLAYERS + 3):
+        metrics(events.JobsReplayed(by=f"key {number}", count=2))
+    seen = page(metrics)
+    assert seen("headgate_replays_total", by="key 0") == 2
+    assert seen("headgate_replays_total", by="other") == 6
+    assert len(seen.labels("headgate_replays_total", "by")) == MOST_REPLAYERS + 1
+
+
+def test_active_alerts_are_shown_by_rule() -> None:
+    alert = Alert(rule="breaker_open", subject="x", message="", value=1, threshold=0, fired_at=0)
+    seen = page(_unattended(alerts=lambda: [alert, alert]))
+    assert seen("headgate_alerts", rule="breaker_open") == 2
+    assert seen.labels("headgate_alerts", "rule") == set(Rule)
+    assert seen("headgate_alerts") == 2
 
 
 # ---- Speed --------------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ def test_a_message_passes_the_official_library_s_check(tmp_path: Path) -> None:
             (message,) = receiver.received
             read = Webhook(await gateway.webhooks.secret()).verify(message.body, message.headers)
             assert read["data"]["result"] == {"n": 1}
-            assert b'headgate_webhook_deliveries_total{outcome="delivered"} 1.0' in metrics.exposition()
+            assert b'headgate_webhook_deliveries_total{outcome="delivered"} 1\n' in metrics.exposition()
         receiver.close()
 
     asyncio.run(main())

@@ -98,6 +98,7 @@ MATRIX: Final[Mapping[str, Row]] = {
     "GET /v1/models/{name:path}": Row(action=Action.LOOK),
     "POST /v1/models/pause": _operates(body={"model": "simulated"}, wrong={"model": 7}),
     "POST /v1/models/resume": _operates(body={"model": "simulated"}, wrong={"model": 7}),
+    "GET /v1/alerts": Row(action=Action.WATCH, query="limit=1"),
     "GET /v1/requests": Row(action=Action.LOOK, query="limit=many"),
     "GET /v1/requests/{request_id}": Row(action=Action.LOOK, query="wait=1"),
     "GET /v1/jobs": _looks(query="limit=many"),

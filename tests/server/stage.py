@@ -16,6 +16,7 @@ from headgate.runner.tasks import Task
 from headgate.server.access import Access, OpenAccess
 from headgate.server.http import HttpLimits
 from headgate.server.serving import Serving
+from headgate.wiring.alerting import build_alerts
 
 
 @dataclass
@@ -56,6 +57,7 @@ async def opened(
         access or OpenAccess(),
         limits=limits or HttpLimits(),
         metrics=lambda: b"",
+        alerts=build_alerts(checked, gateway, clock),
         clock=clock,
         new_id=random_id,
         version="test",

@@ -75,6 +75,7 @@ def test_the_summary_shows_what_is_in_force_and_marks_what_is_unusual() -> None:
         "  5 attempts, 5 s × 2 up to 900 s, jitter full; no tasks",
         "idempotency: keys kept 72 h, mismatch 409, unknown rerun",
         "webhooks: to jobs' own addresses only, answered within 15 s",
+        "alerts: above 10 dead letters an hour, 5 % failed retries, 50 % repeated keys, 300 s of delay",
         f"http: listens at 127.0.0.1:8400, {limits}",
         "apps: none",
         "simulated: worst case: 2 calls, 90.5 s",
@@ -103,16 +104,20 @@ def test_the_summary_tells_database_jobs_keys_and_limits_as_they_are_set() -> No
           retry: {max_retries: 0}
           tasks: [news.tasks, "news.digest:app"]
         idempotency: {retention_h: 0.5, mismatch_status: 422, unknown: refuse}
+        alerts: {dead_letters_per_hour: 0.5, retry_failure_rate: 0.125, duplicate_key_rate: 1, job_delay_s: 7.5,
+                 webhook: "https://hooks.example/xoxb"}
         listen: "[::1]:0"
         limits: {body_bytes: 1, file_bytes: 2, header_timeout_s: 0.25, body_timeout_s: 3600, drain_s: 0, connections: 1}
         """
     limits = "bodies up to 1 bytes, files up to 2 bytes, headers within 0.25 s, bodies within 3600 s, 1 connections"
+    levels = "above 0.5 dead letters an hour, 12.5 % failed retries, 100 % repeated keys, 7.5 s of delay"
     ages = "expired after 31536000 s, revived after 1234567.5 s, kept 0.5 days"
-    assert summary(loaded(text)).splitlines()[:6] == [
+    assert summary(loaded(text)).splitlines()[:7] == [
         "data in .headgate, logs in .headgate/logs, database postgresql://me@db:5432/news",
         f"jobs: 1 worker, lease 1.5 s, timeout 0.25 s, {ages}, up to 123,456,789 pending, 1 per tenant",
         "  no retries; tasks from news.tasks, news.digest:app",
         "idempotency: keys kept 0.5 h, mismatch 422, unknown refuse",
         "webhooks: to jobs' own addresses only, answered within 15 s",
+        f"alerts: {levels}, told to an address of their own",
         f"http: listens at [::1]:0, {limits}, drained within 0 s",
     ]

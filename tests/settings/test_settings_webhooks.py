@@ -1,8 +1,9 @@
-"""`webhooks` in the settings: read strictly, and neither its address nor its secret ever shows."""
+"""`webhooks` and `alerts` in the settings: read strictly, and no address and no secret ever shows."""
 
 import pytest
 from settings.settings_stage import error_of, loaded, mistakes_in
 
+from headgate.core.alert_rules import AlertRules
 from headgate.core.webhook import WebhookRules
 from headgate.settings.summary import summary
 
@@ -29,6 +30,25 @@ def test_without_it_only_jobs_addresses_are_told(text: str) -> None:
     assert loaded(text).webhooks == WebhookRules()
 
 
+def test_all_of_the_alerts_is_read() -> None:
+    text = f"""\
+        alerts:
+          dead_letters_per_hour: 3
+          retry_failure_rate: 0.2
+          duplicate_key_rate: 0.9
+          job_delay_s: 60
+          webhook: {URL}
+    """
+    settings = loaded(text)
+    assert settings.alerts == AlertRules(
+        dead_letters_per_hour=3, retry_failure_rate=0.2, duplicate_key_rate=0.9, job_delay_s=60, webhook=URL
+    )
+    assert "xoxb" not in summary(settings) + repr(settings)
+    assert mistakes_in("alerts: {retry_failure_rate: 5}") == [
+        "alerts.retry_failure_rate: must be at most 1, not 5"
+    ]
+
+
 def test_every_mistake_is_told_where_it_is() -> None:
     text = "webhooks: {url: hooks.example, event: [completed], events: [complete], timeout_s: soon}"
     assert mistakes_in(text) == [
@@ -47,6 +67,7 @@ def test_every_mistake_is_told_where_it_is() -> None:
         "webhooks: {url: [xoxb-of-a-channel]}",
         "webhooks: {secret: xoxb-of-a-channel}",
         "webhooks: {secret: [xoxb-of-a-channel]}",
+        "alerts: {webhook: 'hooks.example/T024/xoxb-of-a-channel'}",
     ],
 )
 def test_a_mistake_does_not_quote_an_address_or_a_secret(text: str) -> None:

@@ -38,6 +38,7 @@ STATEMENTS = {
     "replay_job": "SEARCH jobs USING INDEX sqlite_autoindex_jobs_1 (id=?)",
     "discard_job": "SEARCH jobs USING INDEX sqlite_autoindex_jobs_1 (id=?)",
     "states_of": "SEARCH jobs USING INDEX sqlite_autoindex_jobs_1 (id=?)",
+    "backlog": "SEARCH jobs USING INDEX jobs_rare (state=?)",
     # ---- batches
     "batch_counts": "SEARCH jobs USING COVERING INDEX jobs_batch (tenant=? AND batch_id=?)",
     "batch_jobs": "SEARCH jobs USING INDEX jobs_batch (tenant=? AND batch_id=? AND id>?)",

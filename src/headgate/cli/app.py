@@ -6,6 +6,7 @@ import typer
 
 import headgate
 from headgate.cli import (
+    alerts,
     batches,
     bookmark,
     config,
@@ -40,6 +41,7 @@ app.add_typer(keys.app, name="keys")
 app.add_typer(webhooks.app, name="webhooks")
 app.add_typer(models.app, name="models")
 app.add_typer(requests.app, name="requests")
+app.add_typer(alerts.app, name="alerts")
 app.add_typer(outbox.app, name="outbox")
 app.add_typer(bookmark.app, name="bookmark")
 app.add_typer(newsletter.app, name="newsletter")

@@ -21,9 +21,11 @@ from headgate.core.errors import StoreUnavailable
 from headgate.core.job import JobState
 from headgate.core.ports.jobs import JobFilter
 from headgate.gateway import DRAIN_S, Gateway
+from headgate.machine.clock import SystemClock
 from headgate.runner.durable import Durable
 from headgate.settings import Settings
 from headgate.wiring import open as open_gateway
+from headgate.wiring.alerting import alerting
 
 logger = logging.getLogger("headgate")
 LOOK_EVERY_S: Final = 0.25
@@ -75,7 +77,8 @@ async def _work(settings: Settings, *, burst: bool, drain_s: float, over: Callab
 async def _work_until(
     settings: Settings, signals: Signals, *, burst: bool, drain_s: float
 ) -> Mapping[str, int]:
-    async with open_gateway(settings) as gateway:
+    clock = SystemClock()
+    async with open_gateway(settings, clock=clock) as gateway, alerting(settings, gateway, clock):
         # Not before: the settings in force are on record with `headgate config check`.
         log_to_stderr(logging.INFO)
         tally = Tally()

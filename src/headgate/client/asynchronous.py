@@ -243,6 +243,10 @@ class AsyncClient(Asking):
         """`GET /queue/status`: who waits, what is free, whether an interactive call would be admitted now."""
         return (await self._get("/queue/status")).read_object(_Status)
 
+    async def alerts(self) -> list[JSON]:
+        """What is wrong at the gateway, then what was, the latest first."""
+        return (await self._get("/v1/alerts")).read(_Objects).data
+
     async def request(self, request_id: str) -> JSON:
         """What became of one of the last calls, by the `x-request-id` of its answer."""
         return (await self._get(f"/v1/requests/{in_path(request_id)}")).read(JSON)

@@ -116,6 +116,7 @@ class Client(_Facade[AsyncClient]):
     pause_model = _waits(AsyncClient.pause_model)
     resume_model = _waits(AsyncClient.resume_model)
     status = _waits(AsyncClient.status)
+    alerts = _waits(AsyncClient.alerts)
     request = _waits(AsyncClient.request)
     requests = _walks(AsyncClient.requests)
     stream = _walks(AsyncClient.stream)

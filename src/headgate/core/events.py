@@ -64,6 +64,8 @@ class Responded(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: float | None = None
     """What the answer cost; None when nobody knows the price."""
     tenant: str = "local"
+    upstream_ms: float = 0.0
+    """How long providers took, over all attempts."""
 
 
 class Cancelled(msgspec.Struct, frozen=True, kw_only=True):

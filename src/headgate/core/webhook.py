@@ -96,6 +96,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     payload: msgspec.Raw
     url: str | None = None
     """A job's own address; None: the settings', which tenants are not shown."""
+    alert: bool = False
+    """It goes to the settings' address for alerts, where there is one."""
 
 
 def deliveries(ended: Ended, rules: WebhookRules) -> tuple[NewJob, ...]:

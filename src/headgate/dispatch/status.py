@@ -1,5 +1,6 @@
 """What `/queue/status` shows: the gates one by one, and their sum."""
 
+import math
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -19,6 +20,8 @@ class UpstreamStatus(GateStatus, frozen=True, kw_only=True):
     """What is left of a pause that the provider asked for."""
     stopped: bool
     """An operator paused its model."""
+    budget_left: float | None = None
+    """What is left of its retry budget; None: it has no bound."""
 
 
 class QueueStatus(GateStatus, frozen=True, kw_only=True):
@@ -36,6 +39,7 @@ def gate_statuses(routes: Iterable[Route]) -> Iterator[UpstreamStatus]:
                 condition=upstream.condition,
                 pause_s=upstream.pause_s(),
                 stopped=upstream.gate.stopped is not None,
+                budget_left=upstream.budget.tokens if math.isfinite(upstream.budget.tokens) else None,
                 **msgspec.structs.asdict(upstream.gate.status()),
             )
 

@@ -5,18 +5,18 @@ from typing import Any
 
 from headgate.core import events
 from headgate.core.job import JobState
-from headgate.observe.labels import TaskNames
+from headgate.observe.labels import MOST_REPLAYERS, BoundedNames
 from headgate.observe.tallies import SLOW_S, Tallies
 
 
 class JobCounts:
     """Counted where it happens: each node counts its own submissions and attempts."""
 
-    def __init__(self, tallies: Tallies, tasks: TaskNames) -> None:
+    def __init__(self, tallies: Tallies, tasks: BoundedNames) -> None:
         self._tasks = tasks
         counter = tallies.counter
         self._keys = counter(
-            "headgate_idempotency_keys", "Requests with an idempotency key.", "endpoint", "outcome"
+            "headgate_idempotency_requests", "Requests with an idempotency key.", "endpoint", "outcome"
         )
         self._accepted = counter("headgate_jobs_accepted", "Jobs submitted.", "task", "created")
         self._settled = counter(
@@ -28,10 +28,11 @@ class JobCounts:
         self._run_s = tallies.histogram(
             "headgate_job_run_seconds", "How long attempts at jobs ran.", "task", bounds=SLOW_S
         )
-        self._dead = counter("headgate_dead_letters", "Jobs that became dead letters.", "task", "reason")
-        self._replayed = counter("headgate_dead_letters_replayed", "Dead letters that people sent back.")
+        self._dead = counter("headgate_jobs_dead", "Jobs that became dead letters.", "task", "reason")
+        self._replayed = counter("headgate_replays", "Dead letters that people sent back.", "by")
+        self._replayers = BoundedNames(MOST_REPLAYERS)
         self._dead_s = tallies.histogram(
-            "headgate_dead_letter_age_seconds", "Age of dead letters when they were sent back.", bounds=SLOW_S
+            "headgate_replayed_after_seconds", "Age of dead letters when they were sent back.", bounds=SLOW_S
         )
         self._webhooks = counter("headgate_webhook_deliveries", "Attempts to deliver a webhook.", "outcome")
 
@@ -59,7 +60,7 @@ class JobCounts:
             self._dead.add((task, event.reason or "unknown"))
 
     def _jobs_replayed(self, event: events.JobsReplayed) -> None:
-        self._replayed.add((), event.count)
+        self._replayed.add((self._replayers.of(event.by),), event.count)
         for waited_s in event.waited_s:
             self._dead_s.put((), waited_s)
 

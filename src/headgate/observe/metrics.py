@@ -9,26 +9,31 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from headgate.core import events
+from headgate.core.alerts import Alert
+from headgate.core.ports.jobs import Backlog
 from headgate.core.ports.store import StoreHealth
 from headgate.dispatch.status import QueueStatus
-from headgate.observe.gauges import GateGauges, JobGauges, pause_gauge
+from headgate.observe.exposition import Family, gauge, page
+from headgate.observe.gauges import GateGauges, alert_gauge, pause_gauge
 from headgate.observe.job_counts import JobCounts
-from headgate.observe.labels import MOST_MEMBERS, MOST_TASKS, ModelNames, TaskNames
+from headgate.observe.job_gauges import JobGauges
+from headgate.observe.labels import MOST_MEMBERS, MOST_TASKS, BoundedNames, ModelNames
 from headgate.observe.request_counts import RequestCounts, UpstreamCounts
-from headgate.observe.tallies import Tallies
+from headgate.observe.tallies import Counter, Tallies
 
 COUNTED_TOGETHER: Final = 500
 CountJobs = Callable[[], Awaitable[Mapping[str, int]]]
+LookAtJobs = Callable[[], Awaitable[Backlog]]
 
 
 class Metrics:
     """`gateway.listen(metrics)`, then `metrics.exposition()` whenever Prometheus asks.
 
     `models` gives the configured names, `status` the gateway's status, `paused` the models that
-    operators paused, `front_refusals` those whom the front door did not let in, `count_jobs` everybody's jobs by state.
+    operators paused, `front_refusals` those whom the front door did not let in, `alerts` the active ones, `backlog`
+    and `count_jobs` everybody's jobs.
     """
 
     def __init__(
@@ -38,8 +43,11 @@ class Metrics:
         status: Callable[[], QueueStatus],
         paused: Callable[[], Iterable[str]] = tuple,
         front_refusals: Callable[[], Mapping[str, int]] = dict,
+        alerts: Callable[[], Iterable[Alert]] = tuple,
+        backlog: LookAtJobs | None = None,
         count_jobs: CountJobs | None = None,
         now: Callable[[], float] = time.monotonic,
+        epoch: Callable[[], float] = time.time,
         most_members: int = MOST_MEMBERS,
         most_tasks: int = MOST_TASKS,
     ) -> None:
@@ -48,25 +56,36 @@ class Metrics:
         self._hearers: Mapping[type, Callable[[Any], None]] = {
             **RequestCounts(self._tallies, names).hearers(),
             **UpstreamCounts(self._tallies, names).hearers(),
-            **JobCounts(self._tallies, TaskNames(most_tasks)).hearers(),
+            **JobCounts(self._tallies, BoundedNames(most_tasks)).hearers(),
             events.StoreChanged: self._store_changed,
         }
         self._models = models
         self._paused = paused
         self._front_refusals = front_refusals
+        self._alerts = alerts
         self._store_up = 1.0
+        self._store_s = self._tallies.histogram(
+            "headgate_store_seconds", "How long the database took, waiting for its turn included."
+        ).row(())
         self._heard: list[events.Event] = []
         self._gates = GateGauges(status, names)
-        self._jobs = None if count_jobs is None else JobGauges(count_jobs, now)
-        self._registry = CollectorRegistry(auto_describe=False)
-        ProcessCollector(registry=self._registry)
-        self._registry.register(self)
+        self._jobs = (
+            None
+            if backlog is None or count_jobs is None
+            else JobGauges(backlog, count_jobs, now=now, epoch=epoch)
+        )
+        self._process = CollectorRegistry()
+        ProcessCollector(registry=self._process)
 
     def __call__(self, event: events.Event) -> None:
         """Kept, and counted with others: one by one, counting costs several times as much."""
         self._heard.append(event)
         if len(self._heard) >= COUNTED_TOGETHER:
             self._count()
+
+    def store_took(self, seconds: float) -> None:
+        """One trip to the database: `store.on_trip(metrics.store_took)`."""
+        self._store_s.put(seconds)
 
     def _count(self) -> None:
         heard, self._heard = self._heard, []
@@ -77,29 +96,25 @@ class Metrics:
 
     def exposition(self) -> bytes:
         """The page in Prometheus' text format 0.0.4. To be called in the event loop; it waits for nothing."""
-        return generate_latest(self._registry)
+        return page(self.collect()).encode() + generate_latest(self._process)
 
-    def describe(self) -> Iterable[Metric]:
-        """For the registry, which would otherwise collect once to learn the names."""
-        return ()
-
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[Family]:
+        """Every metric but those of the process."""
         self._count()
         yield from self._tallies.collect()
         yield self._refused_at_the_front()
         yield from self._gates.collect()
         yield pause_gauge(self._models(), self._paused())
+        yield alert_gauge(self._alerts())
         if self._jobs is not None:
             yield from self._jobs.collect()
-        yield GaugeMetricFamily("headgate_store_up", "0 while the database does not work.", self._store_up)
+        yield gauge("headgate_store_up", "0 while the database does not work.", (), {(): self._store_up})
 
-    def _refused_at_the_front(self) -> Metric:
-        family = CounterMetricFamily(
-            "headgate_front_refusals", "Requests whose key did not let them in.", labels=("reason",)
-        )
+    def _refused_at_the_front(self) -> Family:
+        counted = Counter("headgate_front_refusals", "Requests whose key did not let them in.", "reason")
         for reason, count in self._front_refusals().items():
-            family.add_metric((reason,), count)
-        return family
+            counted.add((reason,), count)
+        return counted.family()
 
     async def aclose(self) -> None:
         if self._jobs is not None:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from headgate.core import events
 from headgate.core.messages import Lane
 from headgate.observe.labels import OTHER, ModelNames
-from headgate.observe.tallies import Cell, Row, Tallies
+from headgate.observe.tallies import TINY_S, Cell, Row, Tallies
 
 OK: Final = "ok"
 FAILED: Final = "failed"
@@ -22,6 +22,7 @@ class _Answers:
     requests: Cell
     request_s: Row
     queue_s: Row
+    overhead_s: Row
     input_tokens: Cell
     output_tokens: Cell
 
@@ -41,6 +42,12 @@ class RequestCounts:
             "headgate_request_duration_seconds", "From a request to its end, waiting included.", *by
         )
         self._queue_s = histogram("headgate_queue_wait_seconds", "How long requests waited at gates.", *by)
+        self._overhead_s = histogram(
+            "headgate_overhead_seconds",
+            "What requests that needed one call took beyond their queueing and that call.",
+            "model",
+            bounds=TINY_S,
+        )
         self._first_token_s = histogram(
             "headgate_time_to_first_token_seconds", "From a request to a stream's first content.", "model"
         )
@@ -72,6 +79,8 @@ class RequestCounts:
             self._cost_usd.add(answers.at, event.cost_usd)
         if event.attempts > 1:
             self._retried.add((answers.at[0], OK))
+        else:
+            answers.overhead_s.put(max(0.0, event.latency_ms - event.queue_ms - event.upstream_ms) / 1000)
         if event.first_token_ms is not None:
             self._first_token_s.put((answers.at[0],), event.first_token_ms / 1000)
 
@@ -84,6 +93,7 @@ class RequestCounts:
             requests=self._requests.cell((*by, OK)),
             request_s=self._request_s.row(by),
             queue_s=self._queue_s.row(by),
+            overhead_s=self._overhead_s.row((model,)),
             input_tokens=self._tokens.cell((*at, "input")),
             output_tokens=self._tokens.cell((*at, "output")),
         )
@@ -114,7 +124,8 @@ class UpstreamCounts:
         self._upstream_s = tallies.histogram(
             "headgate_upstream_duration_seconds", "How long calls to providers took.", *at
         )
-        self._retries = counter("headgate_retries", "Calls that will be repeated.", *at, "reason")
+        self._retries = counter("headgate_retries", "Calls that repeat a failed one.", *at, "outcome")
+        self._scheduled = counter("headgate_retries_scheduled", "Calls that will be repeated.", *at, "reason")
         self._fallbacks = counter(
             "headgate_fallbacks", "Requests that left an upstream for the next one.", *at, "reason"
         )
@@ -145,11 +156,14 @@ class UpstreamCounts:
         if failure is None:
             self._models.answered(event.model)
         at = self._models.pair(event.model, event.upstream)
-        self._attempts.add((*at, OK if failure is None else failure.kind.value))
+        outcome = OK if failure is None else failure.kind.value
+        self._attempts.add((*at, outcome))
+        if event.attempt > 1:
+            self._retries.add((*at, outcome))
         self._upstream_s.put(at, event.duration_ms / 1000)
 
     def _retry_scheduled(self, event: events.RetryScheduled) -> None:
-        self._retries.add((*self._models.pair(event.model, event.upstream), event.failure.kind.value))
+        self._scheduled.add((*self._models.pair(event.model, event.upstream), event.failure.kind.value))
 
     def _fell_back(self, event: events.FellBack) -> None:
         self._fallbacks.add((*self._models.pair(event.model, event.upstream), event.reason))

@@ -71,11 +71,11 @@ class WebhookDesk:
         """Tell the settings' address that an alert fired or cleared; None when nobody wants to hear of alerts."""
         rules = self._webhooks.rules
         event = WebhookEvent.ALERT_FIRED if fired else WebhookEvent.ALERT_CLEARED
-        if rules.url is None or event.topic not in rules.events:
+        if self._webhooks.alert_url is None and (rules.url is None or event.topic not in rules.events):
             return None
         now = self._clock.utc().timestamp()
         payload = encode_payload(event, now, {"alert": name, **data})
-        message = Message(id=f"msg_{self._new_id()}", payload=payload)
+        message = Message(id=f"msg_{self._new_id()}", payload=payload, alert=True)
         return await self._submit(message, metadata_of(message, event, name), tenant="local")
 
     async def _submit(self, message: Any, metadata: dict[str, Any], tenant: str) -> JobHandle:

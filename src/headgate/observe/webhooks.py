@@ -52,8 +52,11 @@ class Webhooks:
         chance: Chance,
         emit: Callable[[events.Event], None],
         most_at_once: int,
+        alert_url: str | None = None,
     ) -> None:
         self.rules = rules
+        self.alert_url = alert_url
+        """The operator's, for alerts alone; None: they go where all else goes."""
         self.task = Task(
             TASK, self._deliver, model=None, retry=SCHEDULE, timeout_s=rules.timeout_s + GRACE_S, inside=True
         )
@@ -93,7 +96,7 @@ class Webhooks:
     # ---- The task ---------------------------------------------------------------------------------------
 
     async def _deliver(self, ctx: Context, message: Message) -> dict[str, int]:
-        url = message.url or self.rules.url
+        url = message.url or (self.alert_url if message.alert else None) or self.rules.url
         if url is None:
             raise self._skip(ctx, "no webhooks.url is set any more")
         tenant = ctx.job.tenant

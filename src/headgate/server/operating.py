@@ -1,4 +1,4 @@
-"""The routes of operators: pausing models, and what became of the last calls."""
+"""The routes of operators: pausing models, alerts, and what became of the last calls."""
 
 from typing import Final
 
@@ -9,6 +9,7 @@ from starlette.routing import Route
 
 from headgate.core.access import Action
 from headgate.gateway import Gateway
+from headgate.observe.alerts import Alerts, told
 from headgate.observe.recent import RecentRequests, Status
 from headgate.runner.jobs import check_limit
 from headgate.server.access import Access, Caller
@@ -36,17 +37,19 @@ _named: Final = msgspec.json.Decoder(Named)
 
 
 class Operating:
-    """Over one gateway and the calls it remembers."""
+    """Over one gateway, its alerts and the calls it remembers."""
 
-    def __init__(self, gateway: Gateway, access: Access, recent: RecentRequests) -> None:
+    def __init__(self, gateway: Gateway, access: Access, recent: RecentRequests, alerts: Alerts) -> None:
         self._gateway = gateway
         self._access = access
         self._recent = recent
+        self._alerts = alerts
 
     def routes(self) -> list[Route]:
         return [
             route("/v1/models/pause", POST=self._pause),
             route("/v1/models/resume", POST=self._resume),
+            route("/v1/alerts", GET=self._tell_alerts),
             route("/v1/requests", GET=self._list),
             route("/v1/requests/{request_id}", GET=self._show),
         ]
@@ -62,6 +65,14 @@ class Operating:
         named = await read_body(request, _named)
         await self._gateway.models.resume(named.model)
         return json_reply({"model": named.model, "paused": False})
+
+    async def _tell_alerts(self, request: Request) -> Response:
+        """Those that are active, then those that are over, the latest first: few enough for one page."""
+        admit(self._access, request, Action.WATCH)
+        read_query(request, Nothing)
+        alerts = [*self._alerts.active(), *self._alerts.recent()]
+        data = [{"object": "alert", **told(alert)} for alert in alerts]
+        return json_reply({"object": "list", "data": data, "has_more": False, "last_id": None})
 
     async def _list(self, request: Request) -> Response:
         caller = admit(self._access, request, Action.LOOK)

@@ -17,6 +17,7 @@ from headgate.core.errors import HeadgateError, UnknownModel
 from headgate.core.ports.store import StoreHealth
 from headgate.gateway import Gateway
 from headgate.mounting import AppRoute
+from headgate.observe.alerts import Alerts
 from headgate.observe.recent import RecentRequests
 from headgate.server.access import Access
 from headgate.server.apps import AppRoutes
@@ -41,6 +42,7 @@ class Rest:
         closing: asyncio.Event,
         metrics: Callable[[], bytes],
         recent: RecentRequests,
+        alerts: Alerts,
         mounted: Sequence[AppRoute],
         started_at: float,
         version: str,
@@ -50,7 +52,7 @@ class Rest:
         self._closing = closing
         self._metrics = metrics
         self._mounted = mounted
-        self._operating = Operating(gateway, access, recent)
+        self._operating = Operating(gateway, access, recent, alerts)
         self._started_at = started_at
         self._document = msgspec.json.encode(document(version, mounted))
 

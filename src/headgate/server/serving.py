@@ -11,6 +11,7 @@ from headgate.core.ports.clock import Clock
 from headgate.core.wire import Endpoint, WireRequest
 from headgate.gateway import Gateway
 from headgate.mounting import AppRoute
+from headgate.observe.alerts import Alerts
 from headgate.observe.recent import RecentRequests
 from headgate.runner.submission import Submission
 from headgate.server.access import Access
@@ -33,6 +34,7 @@ class Serving:
         *,
         limits: HttpLimits,
         metrics: Callable[[], bytes],
+        alerts: Alerts,
         clock: Clock,
         new_id: Callable[[], str],
         version: str,
@@ -57,6 +59,7 @@ class Serving:
             closing=self._closing,
             metrics=metrics,
             recent=recent,
+            alerts=alerts,
             mounted=mounted,
             started_at=clock.utc().timestamp(),
             version=version,

@@ -7,8 +7,9 @@ judge that, so its check is called with it.
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from headgate.core.alert_rules import AlertRules
 from headgate.core.errors import InvalidRequest
 from headgate.core.gate_rules import GateRules
 from headgate.core.idempotency import IdempotencyRules
@@ -30,6 +31,7 @@ from headgate.settings.places import TOP, Place
 from headgate.settings.records import ModelSettings, Settings, UpstreamSettings, check_gather, name_mistake
 from headgate.settings.yaml_text import Filled, shown, sort_of
 
+T = TypeVar("T")
 OptionsCheck = Callable[[str | None, Mapping[str, Any]], None]
 """Given the provider's model name and the options, raises `InvalidSettings` when they are wrong."""
 
@@ -69,7 +71,10 @@ def read_settings(
         models=models,
         jobs=_read_jobs(tree.get("jobs"), findings, ("jobs",)),
         idempotency=read_record(IdempotencyRules, tree.get("idempotency"), findings, ("idempotency",)),
-        webhooks=_read_webhooks(tree.get("webhooks"), findings, ("webhooks",)),
+        webhooks=_read_with_secrets(
+            WebhookRules, tree.get("webhooks"), findings, ("webhooks",), "url", "secret"
+        ),
+        alerts=_read_with_secrets(AlertRules, tree.get("alerts"), findings, ("alerts",), "webhook"),
         limits=read_record(Limits, tree.get("limits"), findings, ("limits",)),
         apps=read_apps(tree.get("apps"), apps, models, findings, ("apps",)),
         **_single_values(tree, findings),
@@ -97,12 +102,12 @@ def _read_jobs(value: Any, findings: Findings, place: Place) -> JobRules:
     return build(JobRules, body, findings, place, retry=retry)
 
 
-def _read_webhooks(value: Any, findings: Findings, place: Place) -> WebhookRules:
-    """A URL may hold a token in its path: it is as secret as the secret."""
-    for key in ("url", "secret"):
+def _read_with_secrets(kind: type[T], value: Any, findings: Findings, place: Place, *secrets: str) -> T:
+    """A URL may hold a token in its path: it is as secret as a secret."""
+    for key in secrets:
         if isinstance(value, dict) and value.get(key) is not None:
             findings.secrets.add((*place, key), value[key])
-    return read_record(WebhookRules, value, findings, place)
+    return read_record(kind, value, findings, place)
 
 
 def _read_model(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from headgate.core.alert_rules import AlertRules
 from headgate.core.gate_rules import GateRules
 from headgate.core.idempotency import IdempotencyRules
 from headgate.core.job_rules import JobRules
@@ -84,6 +85,7 @@ class Settings:
     jobs: JobRules = field(default_factory=JobRules)
     idempotency: IdempotencyRules = field(default_factory=IdempotencyRules)
     webhooks: WebhookRules = field(default_factory=WebhookRules)
+    alerts: AlertRules = field(default_factory=AlertRules)
     limits: Limits = field(default_factory=Limits)
     apps: Mapping[str, Any] = field(default_factory=dict)
     """The mounted applications by name, each with its options as a record of its own."""

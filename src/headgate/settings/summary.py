@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import fields
 
+from headgate.core.alert_rules import AlertRules
 from headgate.core.gate_rules import GateRules, Order
 from headgate.core.idempotency import IdempotencyRules
 from headgate.core.job_rules import JobRules
@@ -24,6 +25,7 @@ def summary(settings: Settings) -> str:
         f"  {'; '.join(_task_words(settings.jobs))}",
         _idempotency_words(settings.idempotency),
         f"webhooks: {', '.join(_webhook_words(settings.webhooks))}",
+        f"alerts: {', '.join(_alert_words(settings.alerts))}",
         f"http: {', '.join(_front_words(settings))}",
         f"apps: {', '.join(settings.apps) or 'none'}",
     ]
@@ -65,6 +67,15 @@ def _webhook_words(webhooks: WebhookRules) -> Iterator[str]:
     if webhooks.allow_private:
         yield "private ones too"
     yield f"answered within {webhooks.timeout_s:.15g} s"
+
+
+def _alert_words(alerts: AlertRules) -> Iterator[str]:
+    yield f"above {alerts.dead_letters_per_hour:.15g} dead letters an hour"
+    yield f"{alerts.retry_failure_rate * 100:.6g} % failed retries"
+    yield f"{alerts.duplicate_key_rate * 100:.6g} % repeated keys"
+    yield f"{alerts.job_delay_s:.15g} s of delay"
+    if alerts.webhook:
+        yield "told to an address of their own"
 
 
 def _front_words(settings: Settings) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Who wants to hear from a store: that jobs may be ready, and that it went down or came back."""
+"""Who wants to hear from a store: that jobs may be ready, how long it takes, that it went down or came back."""
 
 import asyncio
 import contextlib
@@ -22,6 +22,7 @@ class Listeners:
         self.health = StoreHealth.OK
         self._name = name
         self._ready: list[Callable[[], None]] = []
+        self._trips: list[Callable[[float], None]] = []
         self._told: list[tuple[Tell, asyncio.AbstractEventLoop]] = []
 
     def on_ready(self, ring: Callable[[], None]) -> Callable[[], None]:
@@ -32,6 +33,14 @@ class Listeners:
         listener = (tell, asyncio.get_running_loop())
         self._told.append(listener)
         return lambda: self._told.remove(listener)
+
+    def on_trip(self, tell: Callable[[float], None]) -> Callable[[], None]:
+        self._trips.append(tell)
+        return lambda: self._trips.remove(tell)
+
+    def trip(self, took_s: float) -> None:
+        for tell in self._trips:
+            tell(took_s)
 
     def ring(self) -> None:
         for ring in tuple(self._ready):

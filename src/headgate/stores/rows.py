@@ -1,6 +1,6 @@
 """Rows to records, the same for both databases: the statements name their columns in this order."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -8,6 +8,7 @@ import msgspec
 
 from headgate.core.job import Attempt, Claim, Ended, Entry, Job, JobState, Reason
 from headgate.core.messages import Lane
+from headgate.core.ports.jobs import Backlog
 from headgate.core.record import Record
 
 PENDING: Final = frozenset({"scheduled", "ready", "suspect"})
@@ -41,6 +42,19 @@ def read_counts(rows: Iterable[Sequence[Any]]) -> dict[str, int]:
     for state, count in rows:
         counts[public_state(state)] += count
     return counts
+
+
+def read_backlog(row: Sequence[Any], here: Callable[[float], float] = float) -> Backlog:
+    """`here` turns the database's time into ours."""
+    pending, oldest_run_at, running, dead_letters, oldest_dead_at, newly_dead = row
+    return Backlog(
+        pending=pending,
+        running=running,
+        oldest_run_at=None if oldest_run_at is None else here(oldest_run_at),
+        dead_letters=dead_letters,
+        oldest_dead_at=None if oldest_dead_at is None else here(oldest_dead_at),
+        newly_dead=newly_dead,
+    )
 
 
 def moment(seconds: float | None) -> Any:

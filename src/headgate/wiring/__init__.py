@@ -178,6 +178,7 @@ class _Builder:
             emit=self.fanout,
             # The other half is always there for everything else.
             most_at_once=max(1, settings.jobs.workers // 2),
+            alert_url=settings.alerts.webhook,
         )
         table.add(webhooks.task)
         durable = Durable(

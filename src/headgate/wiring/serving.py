@@ -1,6 +1,7 @@
 """`headgate serve`, put together: a gateway, its keys, its metrics, one port."""
 
 import logging
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from headgate.core.access import check_listening
 from headgate.gateway import Gateway
 from headgate.machine.clock import SystemClock
 from headgate.machine.ids import random_id
+from headgate.observe.alerts import Alerts
 from headgate.observe.metrics import Metrics
 from headgate.observe.prices import Prices
 from headgate.server.access import KeyedAccess
@@ -18,6 +20,7 @@ from headgate.server.http import HttpLimits
 from headgate.server.serving import Serving
 from headgate.settings import Settings
 from headgate.wiring import open as open_gateway
+from headgate.wiring.alerting import build_alerts
 from headgate.wiring.apps import build_routes
 
 logger = logging.getLogger("headgate")
@@ -47,7 +50,8 @@ async def serve(settings: Settings, *, work: bool = True) -> AsyncIterator[Serve
         await gateway.models.watch()
         access = KeyedAccess(gateway.durable.store, clock)
         await access.start()
-        metrics = _metrics(gateway, access)
+        alerts = build_alerts(settings, gateway, clock)
+        metrics = _metrics(gateway, access, alerts)
         try:
             address = settings.address
             if note := check_listening(address.host, has_keys=access.has_keys):
@@ -57,6 +61,7 @@ async def serve(settings: Settings, *, work: bool = True) -> AsyncIterator[Serve
                 access,
                 limits=_limits(settings),
                 metrics=metrics.exposition,
+                alerts=alerts,
                 clock=clock,
                 new_id=random_id,
                 version=headgate.__version__,
@@ -65,12 +70,14 @@ async def serve(settings: Settings, *, work: bool = True) -> AsyncIterator[Serve
             port = await serving.start(address.host, address.port)
             try:
                 prices.load()
+                alerts.start()
                 if work:
                     await gateway.work()
                 yield Served(gateway, serving, address.host, port)
             finally:
                 await serving.stop(settings.limits.drain_s)
         finally:
+            await alerts.aclose()
             await access.aclose()
             await metrics.aclose()
 
@@ -86,13 +93,17 @@ def _limits(settings: Settings) -> HttpLimits:
     )
 
 
-def _metrics(gateway: Gateway, access: KeyedAccess) -> Metrics:
+def _metrics(gateway: Gateway, access: KeyedAccess, alerts: Alerts) -> Metrics:
     metrics = Metrics(
         models=gateway.routes.names,
         status=gateway.status,
         paused=lambda: gateway.routes.pauses,
         front_refusals=lambda: access.refusals,
+        alerts=alerts.active,
+        backlog=lambda: gateway.durable.store.backlog(dead_since=math.inf),
         count_jobs=lambda: gateway.jobs.count(tenant=None),
+        epoch=gateway.now,
     )
     gateway.listen(metrics)
+    gateway.durable.store.on_trip(metrics.store_took)
     return metrics

@@ -1,17 +1,20 @@
 """Whole runs of the newsletter: throttled, cut short, aborted, gone on with."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from email import message_from_bytes, policy
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from apps.newsletter.newsletter_stage import open_stage, write_feeds
 
 import headgate
+from headgate.apps.newsletter.delivery import NotDelivered
 from headgate.apps.newsletter.judging import Aborted
 from headgate.apps.newsletter.judging_model import simulated_judge
-from headgate.apps.newsletter.ledger import RunState
+from headgate.apps.newsletter.ledger import Run, RunState, failed_in_a_row
 from headgate.apps.newsletter.verdicts import Outcome
 from headgate.planner import virtual
 from headgate.planner.virtual import World
@@ -270,3 +273,58 @@ def test_an_unknown_model_is_told_before_anything_is_judged(tmp_path: Path) -> N
                 await stage.run()
 
     virtual.run(main)
+
+
+def test_a_mail_that_nobody_takes_is_a_failed_run(tmp_path: Path) -> None:
+    """Its readers got nothing: whoever counts failed runs must see it."""
+    nobody: dict[str, Any] = {
+        "smtp_host": "127.0.0.1",
+        "smtp_port": 1,
+        "mail_from": "a@example.org",
+        "mail_to": ("b@example.org",),
+    }
+
+    async def main(world: World) -> None:
+        async with open_stage(world, tmp_path, items=3, **nobody) as stage:
+            with pytest.raises(NotDelivered):
+                await stage.run()
+            run = await stage.ledger.run("r1")
+            assert run is not None
+            assert run.state is RunState.ABORTED
+            assert run.why is not None
+            assert "did not take the mail" in run.why
+
+    virtual.run(main)
+
+
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("runs", "failed"),
+    [
+        ("", 0),
+        ("D", 0),
+        ("DA", 1),
+        ("DAA", 2),
+        ("AAD", 0),
+        ("AAP", 0),
+        ("AJ", 1),
+        ("DKA", 2),
+        ("AYA", 2),
+    ],
+)
+def test_how_many_runs_failed_in_a_row(runs: str, failed: int) -> None:
+    """Delivered, in Part, Aborted, Judging since an hour, Killed amid judging, a drY run that stays open: oldest first."""
+    states = {"D": RunState.DELIVERED, "P": RunState.PARTIAL, "A": RunState.ABORTED}
+    told = [
+        Run(
+            id=str(number),
+            started_at=NOW - timedelta(hours=1 if kind == "J" else 100 - number),
+            items=(),
+            state=states.get(kind, RunState.JUDGING),
+            dry_run=kind == "Y",
+        )
+        for number, kind in enumerate(runs)
+    ]
+    assert failed_in_a_row(told, NOW) == failed

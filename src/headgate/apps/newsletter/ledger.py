@@ -4,7 +4,7 @@ import asyncio
 import enum
 import hashlib
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -17,6 +17,8 @@ RUNS: Final = "newsletter.runs"
 VERDICTS: Final = "newsletter.verdicts"
 SEEN: Final = "newsletter.seen"
 FEEDS: Final = "newsletter.feeds"
+LONGEST_RUN: Final = timedelta(hours=6)
+"""One that still judges after this was killed."""
 STORE_RESTS_S: Final = (0.2, 1.0, 3.0, 5.0)
 T = TypeVar("T")
 
@@ -54,6 +56,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """The ids in each mail; a run that was cut short and goes on mails what is new."""
     why: str | None = None
     """Why it was aborted."""
+    dry_run: bool = False
+    """It began without the intent to deliver."""
 
     @property
     def unread(self) -> bool:
@@ -121,6 +125,17 @@ class Ledger:
     async def _get(self, collection: str, record_id: str, kind: type[T]) -> T | None:
         record = await self._records.get(collection, record_id)
         return None if record is None else msgspec.convert(record.body, kind)
+
+
+def failed_in_a_row(runs: Iterable[Run], now: datetime) -> int:
+    """How many of the latest failed since the last delivery. Of one that was just begun nobody knows yet."""
+    failed = 0
+    for run in sorted(runs, key=lambda run: run.started_at, reverse=True):
+        if run.state in {RunState.DELIVERED, RunState.PARTIAL}:
+            break
+        killed = not run.dry_run and now - run.started_at > LONGEST_RUN
+        failed += run.state is RunState.ABORTED or killed
+    return failed
 
 
 def _key(run_id: str, item: Item) -> str:

@@ -30,6 +30,7 @@ from headgate.apps.newsletter.parsing import check_extra
 from headgate.apps.newsletter.profile import Profile, read_profile
 from headgate.apps.newsletter.report import Report
 from headgate.apps.newsletter.selection import Selected, select
+from headgate.apps.newsletter.smtp import NotDelivered
 from headgate.apps.newsletter.verdicts import Outcome, Verdict
 
 SAMPLES: Final = Path(str(resources.files(__package__))) / "samples"
@@ -94,16 +95,16 @@ class Newsletter:
         until -= min(CLOSING_S, plan.time_limit_s / 10) if plan.time_limit_s < math.inf else 0.0
         run = await self._ledger.run(plan.run_id)
         if run is None or run.unread:
-            run = await self._begin(plan.run_id, until)
+            run = await self._begin(plan, until)
         try:
             self._check_feeds(run)
             verdicts = await self._judge(run, until)
-        except Aborted as error:
+            return await self._finish(run, verdicts, dry_run=plan.dry_run)
+        except (Aborted, NotDelivered) as error:
             await self._ledger.save_run(msgspec.structs.replace(run, state=RunState.ABORTED, why=str(error)))
             raise
-        return await self._finish(run, verdicts, dry_run=plan.dry_run)
 
-    async def _begin(self, run_id: str, until: float) -> Run:
+    async def _begin(self, plan: Plan, until: float) -> Run:
         left_s = until - asyncio.get_running_loop().time()
         options = self._options
         collector = Collector(self._ledger, private=options.private_feeds, spacing_s=options.host_spacing_s)
@@ -112,8 +113,9 @@ class Newsletter:
         now = self._utc()
         found = [dated_by(now, item) for one in collected for item in one.items]
         run = Run(
-            id=run_id,
+            id=plan.run_id,
             started_at=now,
+            dry_run=plan.dry_run,
             items=tuple(await self._candidates(found)),
             feeds=tuple(one.report for one in collected),
             collected=len(found),

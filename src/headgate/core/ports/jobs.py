@@ -22,6 +22,19 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     until: float | None = None
 
 
+class Backlog(msgspec.Struct, frozen=True, kw_only=True):
+    """What is not over, and what lies there: a look at the living and the dead, not at all who ever were."""
+
+    pending: int
+    running: int
+    oldest_run_at: float | None
+    """When the pending job that has been due for longest was due; later than now when none is due."""
+    dead_letters: int
+    oldest_dead_at: float | None
+    newly_dead: int
+    """Dead letters since the moment that was asked for."""
+
+
 class CancelAnswer(msgspec.Struct, frozen=True):
     """`state` after the cancel: `cancelled`, or `running` while its worker is being told."""
 
@@ -56,6 +69,10 @@ class Jobs(Protocol):
 
     async def count(self, *, tenant: str | None = None) -> Mapping[str, int]:
         """How many jobs are in each state."""
+        ...
+
+    async def backlog(self, *, dead_since: float) -> Backlog:
+        """Everybody's jobs that wait, run or are dead letters."""
         ...
 
     async def waiting_by_tenant(self) -> Mapping[str, int]:

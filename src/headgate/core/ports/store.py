@@ -46,6 +46,10 @@ class Store(Jobs, Batches, Claims, Upkeep, Keys, AccessKeys, Records, Protocol):
         """Call `ring` when jobs may have become ready, here or elsewhere. A hint. Returns what ends it."""
         ...
 
+    def on_trip(self, tell: Callable[[float], None]) -> Callable[[], None]:
+        """Hear how many seconds each operation took, waiting for its turn included."""
+        ...
+
     def on_health(self, tell: Callable[[StoreHealth, str], None]) -> Callable[[], None]:
         """Hear when the store goes down or comes back."""
         ...

@@ -1,7 +1,8 @@
-"""Pauses and the last calls, in the OpenAPI document."""
+"""Pauses, alerts and the last calls, in the OpenAPI document."""
 
 from typing import Final
 
+from headgate.core.alert_rules import Rule
 from headgate.core.messages import Lane
 from headgate.observe.recent import Status
 from headgate.runner.jobs import MOST_LISTED
@@ -56,7 +57,19 @@ _REQUEST: Final = {
     "attempts": a_list(an_object(tuple(_ATTEMPT), **_ATTEMPT)),
     "refusals": a_list(an_object(tuple(_REFUSAL), **_REFUSAL)),
 }
+_ALERT: Final = {
+    "object": {"const": "alert"},
+    "rule": {"type": "string", "enum": [rule.value for rule in Rule]},
+    "subject": TEXT,
+    "message": TEXT,
+    "value": or_null(NUMBER),
+    "threshold": or_null(NUMBER),
+    "fired_at": MOMENT,
+    "cleared_at": or_null(MOMENT),
+}
 SCHEMAS: Final = {
+    "Alert": an_object(tuple(_ALERT), **_ALERT),
+    "Alerts": a_page("Alert"),
     "ModelName": closed(("model",), model=NAMED),
     "Pause": an_object(("model", "paused"), model=TEXT, paused=FLAG, since=MOMENT, by=TEXT),
     "Request": an_object(tuple(_REQUEST), **_REQUEST),
@@ -70,6 +83,7 @@ def paths() -> Json:
     return {
         "/v1/models/pause": change("Refuse a model's calls until it is resumed", now, body="ModelName"),
         "/v1/models/resume": change("Let a paused model go on", now, body="ModelName"),
+        "/v1/alerts": look("What is wrong, then what was", "Alerts"),
         "/v1/requests": look(
             "The last calls of the caller's tenant, the latest first",
             "Requests",

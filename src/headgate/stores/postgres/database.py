@@ -9,6 +9,7 @@ What is repeated, and what is not:
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -51,11 +52,13 @@ class Database:
         name: str,
         clock: Clock,
         on_trouble: Callable[[BaseException | None], None],
+        on_trip: Callable[[float], None] = lambda _took_s: None,
     ) -> None:
         self._address = address
         self._name = name
         self._clock = clock
         self._on_trouble = on_trouble
+        self._on_trip = on_trip
         # Without a statement cache, asyncpg prepares and executes in two steps: a pooler must keep them together.
         self._apart = address.statement_cache_size == 0
         self._pool: Any = None
@@ -155,6 +158,13 @@ class Database:
         return together
 
     async def _run(self, use: Use[T], *, again: bool = False, within_s: float | None = None) -> T:
+        started = time.perf_counter()
+        try:
+            return await self._tried(use, again=again, within_s=within_s)
+        finally:
+            self._on_trip(time.perf_counter() - started)
+
+    async def _tried(self, use: Use[T], *, again: bool, within_s: float | None) -> T:
         loop = asyncio.get_running_loop()
         until = loop.time() + (ANSWER_S if within_s is None else within_s)
         for tries_left in reversed(range(MOST_TRIES)):

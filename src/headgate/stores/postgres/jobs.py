@@ -7,14 +7,14 @@ import msgspec
 
 from headgate.core.idempotency import KeyClaim
 from headgate.core.job import Accepted, Edit, Entry, Job, JobState, NewJob
-from headgate.core.ports.jobs import CancelAnswer, JobFilter
+from headgate.core.ports.jobs import Backlog, CancelAnswer, JobFilter
 from headgate.stores.listeners import SOON_S
 from headgate.stores.postgres.accepting import Call, accept_calls, take_key
 from headgate.stores.postgres.base import SQL, Verbs, sayable
 from headgate.stores.postgres.columns import JOB_COLUMNS, columns, job_row
 from headgate.stores.postgres.database import Connection
 from headgate.stores.postgres.group import Group
-from headgate.stores.rows import PENDING, entry_line, public_state, read_counts
+from headgate.stores.rows import PENDING, entry_line, public_state, read_backlog, read_counts
 
 _LIVE: Final[Mapping[JobState | None, str | None]] = {
     None: "",
@@ -103,6 +103,10 @@ class JobVerbs(Verbs):
 
     async def count(self, *, tenant: str | None = None) -> Mapping[str, int]:
         return read_counts(await self._database.read(SQL.count_jobs, tenant))
+
+    async def backlog(self, *, dead_since: float) -> Backlog:
+        (row,) = await self._database.read(SQL.backlog, self._times.there(dead_since))
+        return read_backlog(row, self._times.here)
 
     async def waiting_by_tenant(self) -> Mapping[str, int]:
         return {row[0]: row[1] for row in await self._database.read(SQL.waiting_by_tenant)}

@@ -66,6 +66,14 @@ select state, count(*) from headgate.jobs where ($1::text is null or tenant = $1
 union all
 select state, count(*) from headgate.finished_jobs where ($1::text is null or tenant = $1) group by state
 
+-- name: backlog
+-- Walks along the live jobs and the dead letters; the rest of history is left alone.
+select * from
+    (select count(*) filter (where state <> 'running'), min(run_at) filter (where state <> 'running'),
+            count(*) filter (where state = 'running') from headgate.jobs) as live,
+    (select count(*), min(finished_at), count(*) filter (where finished_at >= $1)
+     from headgate.finished_jobs where state = 'dead_letter') as dead
+
 -- name: waiting_by_tenant
 select tenant, count(*) from headgate.jobs where state in ('scheduled', 'ready', 'suspect') group by tenant
 

@@ -38,7 +38,13 @@ class PostgresStore(JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, Acc
         self._clock = clock
         self._times = DatabaseTime(follow=follow_clock)
         self._listeners = Listeners(self.name)
-        self._database = Database(address, name=self.name, clock=clock, on_trouble=self._listeners.trouble)
+        self._database = Database(
+            address,
+            name=self.name,
+            clock=clock,
+            on_trouble=self._listeners.trouble,
+            on_trip=self._listeners.trip,
+        )
         self._bell = Bell(self._database, clock, listen=address.listen)
         self._prepare_jobs()
         self._prepare_claims()
@@ -74,6 +80,9 @@ class PostgresStore(JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, Acc
 
     def on_ready(self, ring: Callable[[], None]) -> Callable[[], None]:
         return self._listeners.on_ready(ring)
+
+    def on_trip(self, tell: Callable[[float], None]) -> Callable[[], None]:
+        return self._listeners.on_trip(tell)
 
     def on_health(self, tell: Callable[[StoreHealth, str], None]) -> Callable[[], None]:
         return self._listeners.on_health(tell)

@@ -1,11 +1,13 @@
 """What the verbs share: the writer, the reader, the statements."""
 
+import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import apsw
 
 from headgate.stores import sql
+from headgate.stores.listeners import Listeners
 from headgate.stores.sqlite.reader import Reader
 from headgate.stores.sqlite.writer import Writer
 
@@ -16,14 +18,23 @@ SQL = sql.load("headgate.stores.sqlite")
 class Verbs:
     """Verbs write through the one writer and read beside it."""
 
+    _listeners: Listeners
     _writer: Writer
     _reader: Reader
 
     async def _write(self, verb: str, operation: Callable[[apsw.Connection], T]) -> T:
-        return await self._writer.run(verb, operation)
+        started = time.perf_counter()
+        try:
+            return await self._writer.run(verb, operation)
+        finally:
+            self._listeners.trip(time.perf_counter() - started)
 
     async def _read(self, query: Callable[[apsw.Connection], T]) -> T:
-        return await self._reader.run(query)
+        started = time.perf_counter()
+        try:
+            return await self._reader.run(query)
+        finally:
+            self._listeners.trip(time.perf_counter() - started)
 
     def _ring(self) -> None:
         """Jobs may have become ready."""

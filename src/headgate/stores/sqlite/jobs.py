@@ -9,9 +9,9 @@ import msgspec
 from headgate.core.errors import KeyInProgress, KeyMismatch
 from headgate.core.idempotency import InProgress, KeyClaim, KeyState, Mismatch, SameJob, Unknown, decide
 from headgate.core.job import Accepted, Edit, Entry, Job, JobState, NewJob
-from headgate.core.ports.jobs import CancelAnswer, JobFilter
+from headgate.core.ports.jobs import Backlog, CancelAnswer, JobFilter
 from headgate.stores.listeners import SOON_S
-from headgate.stores.rows import entry_line, public_state, read_counts, read_job
+from headgate.stores.rows import entry_line, public_state, read_backlog, read_counts, read_job
 from headgate.stores.sqlite.base import SQL, Verbs, changes, rows, value
 from headgate.stores.sqlite.keys import find_key, take_key
 from headgate.stores.sqlite.records import put_record
@@ -77,6 +77,10 @@ class JobVerbs(Verbs):
     async def count(self, *, tenant: str | None = None) -> Mapping[str, int]:
         found = await self._read(lambda db: rows(db, SQL.count_jobs, {"tenant": tenant}))
         return read_counts(found)
+
+    async def backlog(self, *, dead_since: float) -> Backlog:
+        (row,) = await self._read(lambda db: rows(db, SQL.backlog, {"dead_since": dead_since}))
+        return read_backlog(row)
 
     async def waiting_by_tenant(self) -> Mapping[str, int]:
         return dict(await self._read(lambda db: rows(db, SQL.waiting_by_tenant)))

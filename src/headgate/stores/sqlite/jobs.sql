@@ -41,6 +41,14 @@ select id, state from jobs where id in (select value from json_each(?))
 -- Counting touches every row of the tenant; screens ask for it, calls never do.
 select state, count(*) from jobs where (:tenant is null or tenant = :tenant) group by state
 
+-- name: backlog
+-- Walks along those who wait, those who run and the dead letters; history is left alone.
+select * from
+    (select count(*), min(run_at) from jobs indexed by jobs_expiring where owner is null and finished_at is null),
+    (select count(*) from jobs indexed by jobs_running where state = 'running'),
+    (select count(*), min(finished_at), coalesce(sum(finished_at >= :dead_since), 0) from jobs indexed by jobs_rare
+     where state = 'dead_letter' and finished_at is not null and state <> 'completed')
+
 -- name: waiting_by_tenant
 select tenant, count(*) from jobs where owner is null and finished_at is null group by tenant
 

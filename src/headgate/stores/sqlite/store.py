@@ -86,6 +86,9 @@ class SqliteStore(JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, Acces
     def on_ready(self, ring: Callable[[], None]) -> Callable[[], None]:
         return self._listeners.on_ready(ring)
 
+    def on_trip(self, tell: Callable[[float], None]) -> Callable[[], None]:
+        return self._listeners.on_trip(tell)
+
     def on_health(self, tell: Callable[[StoreHealth, str], None]) -> Callable[[], None]:
         return self._listeners.on_health(tell)
 

@@ -1,0 +1,168 @@
+"""Alerts: counts events as they come, judges every few seconds, tells of each incident once.
+
+Telling is one line in the log and one webhook when it fires, and the same when it clears. Each process judges what it sees.
+"""
+
+import asyncio
+import contextlib
+import logging
+import math
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from headgate.core import events
+from headgate.core.alert_rules import FEWEST_SAMPLES, HOUR_S, RATES_S, REPEATS, AlertRules, Rule, words
+from headgate.core.alerts import Alert, Board, Reading
+from headgate.core.errors import HeadgateError
+from headgate.core.job import JobState, Reason
+from headgate.core.ports.clock import Clock
+from headgate.core.sliding import SlidingSum
+from headgate.observe.alert_sources import Sources
+
+logger = logging.getLogger("headgate")
+JUDGE_EVERY_S: Final = 5.0
+LOOK_EVERY_S: Final = 30.0
+MOST_REMEMBERED: Final = 100
+_OURS: Final = "headgate."
+_DONE: Final = frozenset({JobState.COMPLETED, JobState.SKIPPED, JobState.DEAD_LETTER})
+Send = Callable[..., Awaitable[object]]
+"""`gateway.webhooks.alert`."""
+
+
+class Counts:
+    """What was heard within the last minutes, and of dead letters within the last hour."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._dead = SlidingSum(HOUR_S)
+        self._retried = SlidingSum(RATES_S)
+        self._keys = SlidingSum(RATES_S)
+        self._delays_s = SlidingSum(RATES_S)
+        self.hearers: Mapping[type, Callable[[Any], None]] = {
+            events.Responded: self._responded,
+            events.KeyUsed: self._key_used,
+            events.JobSettled: self._job_settled,
+        }
+
+    def readings(self, now: float, *, newly_dead: int, oldest_due_s: float | None) -> Iterator[Reading]:
+        """With what the database says: of dead letters elsewhere, and of jobs that nobody does."""
+        yield Reading(Rule.DEAD_LETTERS, max(self._dead.count(now), newly_dead))
+        delay_s = self._delays_s.mean(now, fewest=FEWEST_SAMPLES)
+        rates = {
+            Rule.RETRY_FAILURES: self._retried.mean(now, fewest=FEWEST_SAMPLES),
+            Rule.DUPLICATE_KEYS: self._keys.mean(now, fewest=FEWEST_SAMPLES),
+            Rule.JOB_DELAY: oldest_due_s if delay_s is None else delay_s,
+        }
+        yield from (Reading(rule, value) for rule, value in rates.items() if value is not None)
+
+    def _responded(self, event: events.Responded) -> None:
+        if event.attempts > 1:
+            self._retried.add(self._now(), event.error is not None)
+
+    def _key_used(self, event: events.KeyUsed) -> None:
+        self._keys.add(self._now(), event.outcome in REPEATS)
+
+    def _job_settled(self, event: events.JobSettled) -> None:
+        if event.state not in _DONE:
+            return
+        dead, now = event.state == JobState.DEAD_LETTER, self._now()
+        if dead:
+            self._dead.add(now)
+        if event.attempts > 1:
+            self._retried.add(now, dead)
+        # Headgate's own jobs run for as long as what they watch over; an expired one was never done.
+        if not event.task.startswith(_OURS) and event.reason != Reason.EXPIRED:
+            self._delays_s.add(now, (event.wait_ms + event.run_ms) / 1000)
+
+
+class Alerts:
+    """`gateway.listen(alerts)`, `alerts.start()`; then `active()` and `recent()` say how things stand."""
+
+    def __init__(self, rules: AlertRules, sources: Sources, *, send: Send, clock: Clock) -> None:
+        self._sources = sources
+        self._send = send
+        self._clock = clock
+        self._counts = Counts(clock.now)
+        self._board = Board(rules.levels(), words)
+        self._over: deque[Alert] = deque(maxlen=MOST_REMEMBERED)
+        self._unsent: deque[Alert] = deque(maxlen=MOST_REMEMBERED)
+        self._looked_at = -math.inf
+        self._task: asyncio.Task[None] | None = None
+
+    def __call__(self, event: events.Event) -> None:
+        hearer = self._counts.hearers.get(type(event))
+        if hearer is not None:
+            hearer(event)
+
+    def active(self) -> Sequence[Alert]:
+        """The incidents that are not over, in the order they fired."""
+        return self._board.active
+
+    def recent(self) -> Sequence[Alert]:
+        """Those that are over, the latest first."""
+        return tuple(reversed(self._over))
+
+    def start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._watch(), name="headgate alerts")
+
+    async def aclose(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _watch(self) -> None:
+        while True:
+            await self._clock.sleep(JUDGE_EVERY_S)
+            try:
+                await self._round()
+            except Exception:
+                # Alerts that died unseen would be worse than none.
+                logger.exception("alerts: a round failed; the next one is tried")
+
+    async def _round(self) -> None:
+        if self._clock.now() - self._looked_at >= LOOK_EVERY_S:
+            self._looked_at = self._clock.now()
+            await self._sources.look()
+        self._judge()
+        await self._send_all()
+
+    def _judge(self) -> None:
+        now, sources = self._clock.now(), self._sources
+        counted = self._counts.readings(now, newly_dead=sources.newly_dead, oldest_due_s=sources.oldest_due_s)
+        readings = [*sources.readings(now), *counted]
+        for alert in self._board.judge(readings, self._clock.utc().timestamp()):
+            if alert.cleared_at is None:
+                logger.warning(
+                    "alert rule=%s subject=%s: %s", alert.rule, alert.subject or "-", alert.message
+                )
+            else:
+                self._over.append(alert)
+                logger.info("alert cleared rule=%s subject=%s", alert.rule, alert.subject or "-")
+            self._unsent.append(alert)
+
+    async def _send_all(self) -> None:
+        """In their order. What a database that is away does not take goes out when it is back."""
+        while self._unsent:
+            alert = self._unsent[0]
+            try:
+                await self._send(alert.rule, fired=alert.cleared_at is None, data=told(alert))
+            except HeadgateError as error:
+                logger.debug("alerts: a webhook waits: %s", error)
+                return
+            self._unsent.popleft()
+
+
+def told(alert: Alert) -> dict[str, Any]:
+    """An alert as it goes out, with its moments as people read them."""
+    return {
+        "rule": alert.rule,
+        "subject": alert.subject,
+        "message": alert.message,
+        "value": alert.value,
+        "threshold": alert.threshold,
+        "fired_at": datetime.fromtimestamp(alert.fired_at, UTC),
+        "cleared_at": None if alert.cleared_at is None else datetime.fromtimestamp(alert.cleared_at, UTC),
+    }
