@@ -34,6 +34,8 @@ logger = logging.getLogger("headgate")
 T = TypeVar("T")
 BUDGET_REST_S: Final = 10.0
 """How long a job waits when its upstream's retry budget is used up."""
+LEAST_WAIT_S: Final = 0.001
+"""A shorter time at a gate is no wait to tell of."""
 
 
 class Served(msgspec.Struct, Generic[T], eq=False):
@@ -138,6 +140,7 @@ class Dispatcher:
                 upstream=upstream.name,
                 next_upstream=following.name,
                 reason=setback.reason,
+                tenant=call.tenant,
             )
         )
 
@@ -151,7 +154,10 @@ class Dispatcher:
             self._refused(call, upstream, error)
             raise _RefusedAtGate(error) from None
         finally:
-            call.queue_s += self.clock.now() - asked_at
+            wait_s = self.clock.now() - asked_at
+            call.queue_s += wait_s
+            if wait_s >= LEAST_WAIT_S:
+                self._waited(call, upstream, wait_s)
 
     async def _attempts(
         self, call: Call, work: Work[T], upstream: Upstream, ticket: Ticket, *, last: bool
@@ -276,7 +282,11 @@ class Dispatcher:
                 ticket.asleep = False
                 call.upstream_s += wait_s
             if ticket.preempted:
-                self.emit(events.HolderPreempted(upstream=upstream.name, request_ids=call.request_ids))
+                self.emit(
+                    events.HolderPreempted(
+                        upstream=upstream.name, request_ids=call.request_ids, tenant=call.tenant
+                    )
+                )
         if not upstream.gate.renew(ticket):
             await self._give_way(call, upstream, ticket)
 
@@ -289,6 +299,7 @@ class Dispatcher:
                 attempt=number,
                 failure=failed.failure.without_text(),
                 delay_ms=wait_s * 1000,
+                tenant=call.tenant,
             )
         )
 
@@ -307,6 +318,18 @@ class Dispatcher:
     ) -> Setback:
         return from_failure(failed, upstream=upstream.name, attempts=call.attempts, why=why, expired=expired)
 
+    def _waited(self, call: Call, upstream: Upstream, wait_s: float) -> None:
+        self.emit(
+            events.WaitEnded(
+                request_ids=call.request_ids,
+                model=call.model,
+                upstream=upstream.name,
+                lane=call.lane,
+                wait_ms=wait_s * 1000,
+                tenant=call.tenant,
+            )
+        )
+
     def _refused(self, call: Call, upstream: Upstream, error: HeadgateError) -> None:
         self.emit(
             events.RequestRefused(
@@ -316,6 +339,7 @@ class Dispatcher:
                 lane=call.lane,
                 reason=error.code,
                 retry_after_s=getattr(error, "retry_after_s", None),
+                tenant=call.tenant,
             )
         )
 

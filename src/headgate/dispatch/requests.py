@@ -190,6 +190,7 @@ class Requests:
                 first_token_ms=None if call.first_token_s is None else call.first_token_s * 1000,
                 cost_usd=cost_usd,
                 tenant=request.tenant,
+                operation=request.operation,
             )
         )
 
