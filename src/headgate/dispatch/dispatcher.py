@@ -29,6 +29,7 @@ from headgate.dispatch.routes import Routes
 from headgate.dispatch.setback import count_attempts, from_failure, from_refusal, soonest
 from headgate.dispatch.upstream import Emit, Failed, Upstream
 from headgate.dispatch.work import Work
+from headgate.machine.context import REQUEST_IDS
 
 logger = logging.getLogger("headgate")
 T = TypeVar("T")
@@ -67,6 +68,7 @@ class Dispatcher:
         self._stay_on_one_loop()
         route = self.routes.find(call.model)
         deadline = self._deadlines.enter(call.deadline)
+        before = REQUEST_IDS.set(call.request_ids)
         try:
             setbacks = list(call.finished.values())
             # The model's upstreams in order, but for those that have failed this call already.
@@ -87,6 +89,7 @@ class Dispatcher:
                 raise deadline_passed(call, self.clock.now()) from stop
             raise
         finally:
+            REQUEST_IDS.reset(before)
             deadline.leave()
 
     def check_room(self, call: Call) -> None:
