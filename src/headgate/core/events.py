@@ -78,6 +78,7 @@ class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     lane: Lane
     tenant: str = "local"
+    operation: str = "chat"
 
 
 class RequestRefused(msgspec.Struct, frozen=True, kw_only=True):

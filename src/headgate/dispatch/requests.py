@@ -161,7 +161,11 @@ class Requests:
     def cancelled(self, request: AnyRequest) -> None:
         self.dispatcher.emit(
             events.Cancelled(
-                request_id=request.id, model=request.model, lane=request.lane, tenant=request.tenant
+                request_id=request.id,
+                model=request.model,
+                lane=request.lane,
+                tenant=request.tenant,
+                operation=request.operation,
             )
         )
 

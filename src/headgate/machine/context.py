@@ -7,6 +7,8 @@ REQUEST_IDS: Final[ContextVar[tuple[str, ...]]] = ContextVar("REQUEST_IDS", defa
 """The requests of the call that is being made; more than one in a micro-batch."""
 JOB_ID: Final[ContextVar[str | None]] = ContextVar("JOB_ID", default=None)
 """The job whose task runs."""
+TRACEPARENT: Final[ContextVar[str | None]] = ContextVar("TRACEPARENT", default=None)
+"""The header of that name, as the request that is being served brought it."""
 
 
 def about(job_id: str) -> dict[str, str]:
