@@ -71,7 +71,7 @@ class EventRoutes:
             raise going_away()
         caller = admit(self._access, request, Action.LOOK)
         asked = read_query(request, Asked)
-        wanted = _wanted(caller, asked)
+        wanted = wanted_by(caller, asked)
         # A client that connects again sends the header, with the query of its first time.
         after = request.headers.get("last-event-id") or asked.after
         whose = None if caller.may(Action.OPERATE) else caller.tenant
@@ -79,7 +79,8 @@ class EventRoutes:
             raise RateLimited(f"{MOST_READERS} are reading the events already", retry_after_s=10.0)
         if request.method == "HEAD":
             return Response(media_type=_SSE, headers=_HEADERS)
-        pieces = self._pieces(*self._start(after), wanted)
+        upto, strange = self._start(after)
+        pieces = self.pieces(upto, strange=strange, wanted=wanted)
         self._readers[whose] += 1
         return _Following(pieces, partial(self._leave, whose))
 
@@ -88,7 +89,7 @@ class EventRoutes:
         if not self._readers[whose]:
             del self._readers[whose]
 
-    async def _pieces(self, upto: int, strange: bool, wanted: Wanted) -> AsyncIterator[bytes]:
+    async def pieces(self, upto: int, *, strange: bool, wanted: Wanted) -> AsyncIterator[bytes]:
         """For as long as it is read: a reader that dawdles is not waited for, and hears what it missed."""
         yield _BEGINNING + (self._gap(None, upto) if strange else b"")
         written_at = self._clock.now()
@@ -161,7 +162,7 @@ def tell(at: datetime, event: Event) -> bytes:
     return b'{"type":"%b","at":%b,%b' % (type(event).__name__.encode(), _encode(at), fields[1:])
 
 
-def _wanted(caller: Caller, asked: Asked) -> Wanted:
+def wanted_by(caller: Caller, asked: Asked) -> Wanted:
     kinds = frozenset(_kinds(asked.types.split(",")) if asked.types else TYPES.values())
     sees, model = _sight(caller), asked.model
     if model is None:
