@@ -8,7 +8,6 @@ import statistics
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
 
 from figures import Figure, heading
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -58,9 +57,8 @@ async def heard(readers: int) -> float:
     wanted = wanted_by(OpenAccess().admit((), None), Asked())  # type: ignore[arg-type]  # it asks nobody
 
     async def read() -> None:
-        async with aclosing(routes.pieces(0, strange=False, wanted=wanted)) as pieces:
-            async for _ in pieces:
-                pass
+        async for _ in routes.pieces(0, wanted, welcome=lambda: True):
+            pass
 
     reading = [asyncio.create_task(read()) for _ in range(readers)]
     start = time.process_time()

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -255,6 +256,31 @@ def test_everybody_sees_what_is_theirs(play: Play) -> None:
     play(scene)
 
 
+def test_a_key_that_is_revoked_ends_its_stream(play: Play) -> None:
+    """A stream may last for days; who is shut out must not read on until it is over."""
+
+    async def scene() -> None:
+        async with keyed_door() as door, opened(one_model(INSTANT), access=door.access) as house:
+            key, other = await door.key(role=Role.OPERATE), await door.key(role=Role.OPERATE)
+            async with (
+                following(house, "", bearer(key)) as reader,
+                following(house, "", bearer(other)) as kept,
+            ):
+                emit(house, StrayAnswer(request_id="before"))
+                assert (await reader.next())["request_id"] == "before"
+                found = await door.store.access_keys()
+                revoked = next(one.key.id for one in found if key.endswith(one.key.last_four))
+                await door.store.revoke_access_key(revoked, now=time.time())
+                await door.access.refresh()
+                emit(house, StrayAnswer(request_id="after"))
+                end = await reader.next()
+                assert (end["type"], end["reason"]) == ("end", "unauthorized")
+                assert await reader.ended()
+                assert [(await kept.next())["request_id"] for _ in range(2)] == ["before", "after"]
+
+    play(scene)
+
+
 def test_too_many_readers_of_one_tenant_are_refused_and_places_come_back(
     play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,6 +332,7 @@ def test_a_stop_ends_the_stream_after_what_was_being_served(play: Play) -> None:
             refused = await look(house, "/events")
             assert (refused.status, refused.code) == (503, "draining")
             told = await reader.until("end")
+            assert told[-1]["reason"] == "draining"
             assert "Responded" in {event["type"] for event in told}
             assert await reader.ended()
             async with asyncio.timeout(5):

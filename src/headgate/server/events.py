@@ -80,7 +80,7 @@ class EventRoutes:
         if request.method == "HEAD":
             return Response(media_type=_SSE, headers=_HEADERS)
         upto, strange = self._start(after)
-        pieces = self.pieces(upto, strange=strange, wanted=wanted)
+        pieces = self.pieces(upto, wanted, strange=strange, welcome=partial(self._access.keeps, caller))
         self._readers[whose] += 1
         return _Following(pieces, partial(self._leave, whose))
 
@@ -89,22 +89,27 @@ class EventRoutes:
         if not self._readers[whose]:
             del self._readers[whose]
 
-    async def pieces(self, upto: int, *, strange: bool, wanted: Wanted) -> AsyncIterator[bytes]:
+    async def pieces(
+        self, upto: int, wanted: Wanted, *, strange: bool = False, welcome: Callable[[], bool]
+    ) -> AsyncIterator[bytes]:
         """For as long as it is read: a reader that dawdles is not waited for, and hears what it missed."""
         yield _BEGINNING + (self._gap(None, upto) if strange else b"")
         written_at = self._clock.now()
         while True:
+            if not welcome():
+                yield self._end(upto, "unauthorized")
+                return
             closed = self._ring.closed
             reading = self._ring.read(upto, wanted, MOST_AT_ONCE)
             piece = self._gap(reading.lost, upto + reading.lost) if reading.lost else b""
             piece += b"".join(self._told(one) for one in reading.found)
             upto = reading.upto
-            if closed:
-                yield piece + self._data(upto, {"type": "end", "at": self._clock.utc()})
-                return
             if piece or self._clock.now() - written_at >= HEARTBEAT_S:
                 yield piece or self._heartbeat(upto)
                 written_at = self._clock.now()
+            if closed and upto == self._ring.last:
+                yield self._end(upto, "draining")
+                return
             await self._clock.sleep(GATHER_S)
             await self._ring.wait(upto, within_s=written_at + HEARTBEAT_S - self._clock.now())
 
@@ -126,6 +131,9 @@ class EventRoutes:
 
     def _gap(self, lost: int | None, upto: int) -> bytes:
         return self._data(upto, {"type": "gap", "at": self._clock.utc(), "lost": lost})
+
+    def _end(self, upto: int, reason: str) -> bytes:
+        return self._data(upto, {"type": "end", "at": self._clock.utc(), "reason": reason})
 
     def _told(self, one: Numbered) -> bytes:
         return b"id: %b-%d\ndata: %b\n\n" % (self._run, one.number, tell(one.at, one.event))
