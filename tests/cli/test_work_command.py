@@ -3,6 +3,7 @@
 import re
 import signal
 import subprocess
+import sys
 import time
 
 import pytest
@@ -171,3 +172,15 @@ def test_the_help_says_how_long_a_stop_takes(desk: Desk) -> None:
     longest_s = 2 * STOP_GRACE_S + LEFTOVERS_S
     assert f"A stop takes --drain seconds at most, and up to {longest_s:.0f} more" in told
     assert "[default: 30.0]" in told
+
+
+def test_tracing_without_its_extra_is_told_and_ends_with_2(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace.export", None)
+    monkeypatch.setenv("HEADGATE__TRACING", "true")
+
+    answer = desk.run("work", "--burst")
+
+    assert answer.code == 2
+    assert "pip install 'headgate[tracing]'" in answer.err

@@ -142,6 +142,7 @@ MATRIX: Final[Mapping[str, Row]] = {
     "POST /v1/jobs/{job_id}/redeliver": _works(body={}, conflicts=True),
     "GET /queue/status": Row(action=Action.WATCH),
     "GET /metrics": Row(action=Action.WATCH),
+    "GET /events": Row(action=Action.LOOK, query="types=Nonsense", works=True),
     "GET /health": Row(),
     "GET /health/live": Row(),
     "GET /health/ready": Row(),

@@ -12,6 +12,7 @@ from headgate.gateway import Gateway
 from headgate.machine.clock import SystemClock
 from headgate.machine.ids import random_id
 from headgate.mounting import AppRoute
+from headgate.observe.tracing import Tracing
 from headgate.runner.tasks import Task
 from headgate.server.access import Access, OpenAccess
 from headgate.server.http import HttpLimits
@@ -47,11 +48,12 @@ async def opened(
     work: bool = False,
     tasks: Iterable[Task[Any, Any]] = (),
     mount: Callable[[Gateway], Sequence[AppRoute]] | None = None,
+    tracing: Tracing | None = None,
 ) -> AsyncIterator[House]:
     """Serve these settings until the block ends; `mount` in place of the applications they list."""
     clock = SystemClock()
     checked = wiring.read_settings(settings, env={})
-    gateway = wiring.build(checked, clock=clock, tasks=tasks)
+    gateway = wiring.build(checked, clock=clock, tasks=tasks, tracing=tracing)
     serving = Serving(
         gateway,
         access or OpenAccess(),

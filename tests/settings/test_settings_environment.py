@@ -151,7 +151,7 @@ def test_a_mistake_names_its_variable() -> None:
         "models.summary.retry.max_attempts: must be at least 1, not 0",
         f"models.summary.slots: is no setting; {known}",
         "models.new.upstreams: must be a list with at least one upstream",
-        "datadir: is no setting; did you mean 'data_dir'? known: alerts, apps, data_dir, database, idempotency, jobs, limits, listen, logs_dir, models, webhooks",
+        "datadir: is no setting; did you mean 'data_dir'? known: alerts, apps, data_dir, database, idempotency, jobs, limits, listen, logs_dir, models, tracing, webhooks",
     ]
     assert [variable.removesuffix(")") for _, variable in blamed] == [
         "HEADGATE__MODELS__SUMMARY__UPSTREAMS__0__COLOR",

@@ -205,7 +205,7 @@ def test_all_mistakes_are_reported_together_at_their_places() -> None:
         "idempotency.mismatch_status: must be 409 or 422, not 400",
         "idempotency.unknown: must be one of rerun, refuse, not 'rerum'; did you mean 'rerun'?",
         "idempotency.retention: is no setting; did you mean 'retention_h'? known: mismatch_status, retention_h, unknown",
-        "job: is no setting; did you mean 'jobs'? known: alerts, apps, data_dir, database, idempotency, jobs, limits, listen, logs_dir, models, webhooks",
+        "job: is no setting; did you mean 'jobs'? known: alerts, apps, data_dir, database, idempotency, jobs, limits, listen, logs_dir, models, tracing, webhooks",
     ]
 
 

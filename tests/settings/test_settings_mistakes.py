@@ -83,7 +83,7 @@ REPORT = """\
   models.gone.retry: must be a mapping or one of bedrock, web, agents, not 'wep'; did you mean 'web'?
   data_dir: must not start with ~: write the path out, or use ${HOME}
   logs_dir: must be the path of a directory
-  colour: is no setting; known: alerts, apps, data_dir, database, idempotency, jobs, limits, listen, logs_dir, models, webhooks"""
+  colour: is no setting; known: alerts, apps, data_dir, database, idempotency, jobs, limits, listen, logs_dir, models, tracing, webhooks"""
 
 
 def test_all_mistakes_of_a_file_are_reported_at_once_in_its_order() -> None:

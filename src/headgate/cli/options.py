@@ -8,6 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
+from headgate.cli.logs import VARIABLE, LogFormat
 from headgate.core.job import JobState, Reason
 from headgate.runner.jobs import MOST_LISTED
 
@@ -73,6 +74,9 @@ TasksOption = Annotated[
         metavar="MODULE",
         help="A module with tasks (news.tasks), besides those in the settings; may be repeated.",
     ),
+]
+LogFormatOption = Annotated[
+    LogFormat, typer.Option("--log-format", envvar=VARIABLE, help="How lines on stderr look.")
 ]
 
 LimitOption = Annotated[

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headgate.cli.logs import log_to_stderr
-from headgate.cli.options import ConfigOption, TasksOption
+from headgate.cli.logs import LogFormat, log_to_stderr
+from headgate.cli.options import ConfigOption, LogFormatOption, TasksOption
 from headgate.cli.running import run_for_long, settings_with_tasks
 from headgate.cli.screen import say_at_the_end
 from headgate.cli.signals import Signals
@@ -39,6 +39,7 @@ def command(
         int | None,
         typer.Option("--workers", min=1, max=10_000, help="Jobs at a time; default: the settings'."),
     ] = None,
+    log_format: LogFormatOption = LogFormat.TEXT,
     config: ConfigOption = None,
 ) -> None:
     """Serve models over HTTP in OpenAI's format until SIGINT or SIGTERM; then finish what runs, and go.
@@ -47,7 +48,7 @@ def command(
     jobs that have not ended by then go back uncounted. A second signal ends it at once.
     """
     # First: what is left aside among the settings is told in the log.
-    log_to_stderr(logging.INFO)
+    log_to_stderr(logging.INFO, log_format)
     # The file that is there now is asked for by name from here on: should it vanish, a reload must not take all models.
     source = config or (Path(DEFAULT_FILE) if Path(DEFAULT_FILE).exists() else None)
 

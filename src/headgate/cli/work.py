@@ -10,8 +10,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from headgate.cli.logs import log_to_stderr
-from headgate.cli.options import ConfigOption, TasksOption, read_seconds
+from headgate.cli.logs import LogFormat, log_to_stderr
+from headgate.cli.options import ConfigOption, LogFormatOption, TasksOption, read_seconds
 from headgate.cli.running import run_for_long, settings_with_tasks
 from headgate.cli.screen import say_at_the_end
 from headgate.cli.signals import Signals
@@ -51,6 +51,7 @@ def command(
             help="How long what runs may go on after a signal, to finish.",
         ),
     ] = DRAIN_S,
+    log_format: LogFormatOption = LogFormat.TEXT,
     config: ConfigOption = None,
 ) -> None:
     """Run jobs until SIGINT or SIGTERM; then finish what runs, give the rest back, and go.
@@ -63,24 +64,26 @@ def command(
     # Once every job is settled, a task that would not stop, or its thread, must not keep the process alive.
     leftovers = threading.Timer(LEFTOVERS_S, os._exit, [0])
     leftovers.daemon = True
-    run_for_long(_work(settings, burst=burst, drain_s=drain, over=leftovers.start))
+    run_for_long(_work(settings, log_format, burst=burst, drain_s=drain, over=leftovers.start))
     leftovers.cancel()
 
 
-async def _work(settings: Settings, *, burst: bool, drain_s: float, over: Callable[[], None]) -> None:
+async def _work(
+    settings: Settings, log_format: LogFormat, *, burst: bool, drain_s: float, over: Callable[[], None]
+) -> None:
     with Signals(signal.SIGINT, signal.SIGTERM) as signals:
-        counts = await _work_until(settings, signals, burst=burst, drain_s=drain_s)
+        counts = await _work_until(settings, log_format, signals, burst=burst, drain_s=drain_s)
     say_at_the_end(f"headgate work: stopped; {words_for(counts)}")
     over()
 
 
 async def _work_until(
-    settings: Settings, signals: Signals, *, burst: bool, drain_s: float
+    settings: Settings, log_format: LogFormat, signals: Signals, *, burst: bool, drain_s: float
 ) -> Mapping[str, int]:
     clock = SystemClock()
     async with open_gateway(settings, clock=clock) as gateway, alerting(settings, gateway, clock):
         # Not before: the settings in force are on record with `headgate config check`.
-        log_to_stderr(logging.INFO)
+        log_to_stderr(logging.INFO, log_format)
         tally = Tally()
         gateway.listen(tally.hear)
         await gateway.work()

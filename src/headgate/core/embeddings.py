@@ -4,7 +4,7 @@ Knows nothing of providers, gates or HTTP.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -26,6 +26,7 @@ class EmbeddingRequest(msgspec.Struct, frozen=True, kw_only=True):
     lane: Lane = Lane.INTERACTIVE
     tenant: str = "local"
     agent_id: str | None = None
+    operation: ClassVar[str] = "embeddings"
 
     def __post_init__(self) -> None:
         if type(self.lane) is not Lane:

@@ -23,6 +23,7 @@ class AttemptEnded(msgspec.Struct, frozen=True, kw_only=True):
     duration_ms: float
     failure: Failure | None = None
     usage: Usage | None = None
+    tenant: str = "local"
 
 
 class RetryScheduled(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +35,7 @@ class RetryScheduled(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     failure: Failure
     delay_ms: float
+    tenant: str = "local"
 
 
 class FellBack(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +46,7 @@ class FellBack(msgspec.Struct, frozen=True, kw_only=True):
     upstream: str
     next_upstream: str
     reason: str
+    tenant: str = "local"
 
 
 class Responded(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +69,8 @@ class Responded(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str = "local"
     upstream_ms: float = 0.0
     """How long providers took, over all attempts."""
+    operation: str = "chat"
+    """What was asked for, in the words of OpenTelemetry: `chat`, `text_completion` or `embeddings`."""
 
 
 class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +80,7 @@ class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     lane: Lane
     tenant: str = "local"
+    operation: str = "chat"
 
 
 class RequestRefused(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +92,18 @@ class RequestRefused(msgspec.Struct, frozen=True, kw_only=True):
     lane: Lane
     reason: str
     retry_after_s: float | None = None
+    tenant: str = "local"
+
+
+class WaitEnded(msgspec.Struct, frozen=True, kw_only=True):
+    """A call has waited at a gate, for a millisecond or more: until it got a slot, or in vain."""
+
+    request_ids: tuple[str, ...]
+    model: str
+    upstream: str
+    lane: Lane
+    wait_ms: float
+    tenant: str = "local"
 
 
 class GatePaused(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,6 +149,7 @@ class HolderPreempted(msgspec.Struct, frozen=True, kw_only=True):
 
     upstream: str
     request_ids: tuple[str, ...]
+    tenant: str = "local"
 
 
 class KeyUsed(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,6 +227,7 @@ Event: TypeAlias = (
     | Responded
     | Cancelled
     | RequestRefused
+    | WaitEnded
     | GatePaused
     | BreakerChanged
     | UpstreamHeld

@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -37,6 +37,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     lane: Lane = Lane.INTERACTIVE
     tenant: str = "local"
     agent_id: str | None = None
+    operation: ClassVar[str] = "chat"
 
     def __post_init__(self) -> None:
         if type(self.lane) is not Lane:

@@ -6,6 +6,7 @@ the caller gets, with the little that the gateway must know of them.
 
 import enum
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
@@ -26,6 +27,13 @@ class Endpoint(enum.StrEnum):
     EMBEDDINGS = "embeddings"
 
 
+_OPERATIONS: Final = {
+    Endpoint.CHAT: "chat",
+    Endpoint.COMPLETIONS: "text_completion",
+    Endpoint.EMBEDDINGS: "embeddings",
+}
+
+
 class WireRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One request. `fields` holds the whole body but `model` and `stream`, each value still JSON."""
 
@@ -40,6 +48,10 @@ class WireRequest(msgspec.Struct, frozen=True, kw_only=True):
     lane: Lane = Lane.INTERACTIVE
     tenant: str = "local"
     agent_id: str | None = None
+
+    @property
+    def operation(self) -> str:
+        return _OPERATIONS[self.endpoint]
 
 
 class WireAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -29,11 +29,14 @@ from headgate.dispatch.routes import Routes
 from headgate.dispatch.setback import count_attempts, from_failure, from_refusal, soonest
 from headgate.dispatch.upstream import Emit, Failed, Upstream
 from headgate.dispatch.work import Work
+from headgate.machine.context import REQUEST_IDS
 
 logger = logging.getLogger("headgate")
 T = TypeVar("T")
 BUDGET_REST_S: Final = 10.0
 """How long a job waits when its upstream's retry budget is used up."""
+LEAST_WAIT_S: Final = 0.001
+"""A shorter time at a gate is no wait to tell of."""
 
 
 class Served(msgspec.Struct, Generic[T], eq=False):
@@ -65,6 +68,7 @@ class Dispatcher:
         self._stay_on_one_loop()
         route = self.routes.find(call.model)
         deadline = self._deadlines.enter(call.deadline)
+        before = REQUEST_IDS.set(call.request_ids)
         try:
             setbacks = list(call.finished.values())
             # The model's upstreams in order, but for those that have failed this call already.
@@ -85,6 +89,7 @@ class Dispatcher:
                 raise deadline_passed(call, self.clock.now()) from stop
             raise
         finally:
+            REQUEST_IDS.reset(before)
             deadline.leave()
 
     def check_room(self, call: Call) -> None:
@@ -138,6 +143,7 @@ class Dispatcher:
                 upstream=upstream.name,
                 next_upstream=following.name,
                 reason=setback.reason,
+                tenant=call.tenant,
             )
         )
 
@@ -151,7 +157,10 @@ class Dispatcher:
             self._refused(call, upstream, error)
             raise _RefusedAtGate(error) from None
         finally:
-            call.queue_s += self.clock.now() - asked_at
+            wait_s = self.clock.now() - asked_at
+            call.queue_s += wait_s
+            if wait_s >= LEAST_WAIT_S:
+                self._waited(call, upstream, wait_s)
 
     async def _attempts(
         self, call: Call, work: Work[T], upstream: Upstream, ticket: Ticket, *, last: bool
@@ -276,7 +285,11 @@ class Dispatcher:
                 ticket.asleep = False
                 call.upstream_s += wait_s
             if ticket.preempted:
-                self.emit(events.HolderPreempted(upstream=upstream.name, request_ids=call.request_ids))
+                self.emit(
+                    events.HolderPreempted(
+                        upstream=upstream.name, request_ids=call.request_ids, tenant=call.tenant
+                    )
+                )
         if not upstream.gate.renew(ticket):
             await self._give_way(call, upstream, ticket)
 
@@ -289,6 +302,7 @@ class Dispatcher:
                 attempt=number,
                 failure=failed.failure.without_text(),
                 delay_ms=wait_s * 1000,
+                tenant=call.tenant,
             )
         )
 
@@ -307,6 +321,18 @@ class Dispatcher:
     ) -> Setback:
         return from_failure(failed, upstream=upstream.name, attempts=call.attempts, why=why, expired=expired)
 
+    def _waited(self, call: Call, upstream: Upstream, wait_s: float) -> None:
+        self.emit(
+            events.WaitEnded(
+                request_ids=call.request_ids,
+                model=call.model,
+                upstream=upstream.name,
+                lane=call.lane,
+                wait_ms=wait_s * 1000,
+                tenant=call.tenant,
+            )
+        )
+
     def _refused(self, call: Call, upstream: Upstream, error: HeadgateError) -> None:
         self.emit(
             events.RequestRefused(
@@ -316,6 +342,7 @@ class Dispatcher:
                 lane=call.lane,
                 reason=error.code,
                 retry_after_s=getattr(error, "retry_after_s", None),
+                tenant=call.tenant,
             )
         )
 

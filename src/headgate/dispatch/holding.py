@@ -14,6 +14,7 @@ from headgate.dispatch.requests import Requests
 from headgate.dispatch.setback import from_failure
 from headgate.dispatch.upstream import Failed
 from headgate.dispatch.work import Complete
+from headgate.machine.context import REQUEST_IDS
 
 
 class HeldSlot:
@@ -98,6 +99,7 @@ class HeldSlot:
         return call
 
     async def _generate(self, request: Request, call: Call) -> Reply:
+        before = REQUEST_IDS.set(call.request_ids)
         try:
             answer = await self._in_time(request, call)
         except asyncio.CancelledError:
@@ -106,6 +108,8 @@ class HeldSlot:
         except HeadgateError as error:
             self._requests.failed(request, call, error)
             raise
+        finally:
+            REQUEST_IDS.reset(before)
         reply = self._requests.reply(request, call, answer, self._upstream.name)
         self._requests.answered(request, call, reply)
         return reply

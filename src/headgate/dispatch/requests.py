@@ -161,7 +161,11 @@ class Requests:
     def cancelled(self, request: AnyRequest) -> None:
         self.dispatcher.emit(
             events.Cancelled(
-                request_id=request.id, model=request.model, lane=request.lane, tenant=request.tenant
+                request_id=request.id,
+                model=request.model,
+                lane=request.lane,
+                tenant=request.tenant,
+                operation=request.operation,
             )
         )
 
@@ -191,6 +195,7 @@ class Requests:
                 cost_usd=cost_usd,
                 tenant=request.tenant,
                 upstream_ms=call.upstream_s * 1000,
+                operation=request.operation,
             )
         )
 

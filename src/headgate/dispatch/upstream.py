@@ -117,7 +117,11 @@ class Upstream:
             self.free_tokens(ticket)
             self.tell_attempt(call, number, started_at, self._stopped(call, stop), None)
             if isinstance(stop, Preempted):
-                self._emit(events.HolderPreempted(upstream=self.name, request_ids=call.request_ids))
+                self._emit(
+                    events.HolderPreempted(
+                        upstream=self.name, request_ids=call.request_ids, tenant=call.tenant
+                    )
+                )
             raise
         except Exception as error:  # noqa: BLE001 - the seam where every foreign error gets its class
             failure = self._health.read(classify(error, now=self._clock.utc()))
@@ -186,6 +190,7 @@ class Upstream:
                 duration_ms=duration_s * 1000,
                 failure=None if failure is None else failure.without_text(),
                 usage=usage,
+                tenant=call.tenant,
             )
         )
 

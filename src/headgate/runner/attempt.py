@@ -14,6 +14,7 @@ from headgate.core.job_rules import Cancelled, Completed, Deferred, Expired, Fai
 from headgate.core.ports.calls import Calls
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.store import Store
+from headgate.machine.context import JOB_ID
 from headgate.runner.context import Context
 from headgate.runner.outcomes import ClaimLost, Reject, RetryLater, Skip, read_error
 from headgate.runner.payloads import encode
@@ -95,6 +96,7 @@ class Attempts:
 
     async def run(self, attempt: Attempt) -> Outcome | None:
         """What came of it; None when the claim is somebody else's by now."""
+        before = JOB_ID.set(attempt.claim.id)
         try:
             return await self._begin(attempt)
         except asyncio.CancelledError:
@@ -104,6 +106,8 @@ class Attempts:
         except BaseException as error:  # noqa: BLE001 - see below
             # A task is anybody's code: `sys.exit()` in it ends that job, not the worker and the jobs beside it.
             return self._read_error(error, attempt)
+        finally:
+            JOB_ID.reset(before)
 
     async def _begin(self, attempt: Attempt) -> Outcome:
         claim = attempt.claim

@@ -3,6 +3,7 @@
 import logging
 
 from headgate.core.job import Claim, Ended, FollowUps, NewJob, Settlement
+from headgate.machine.context import about
 
 logger = logging.getLogger("headgate")
 
@@ -39,7 +40,7 @@ def guarded(follow_ups: FollowUps) -> FollowUps:
         try:
             return follow_ups(ended)
         except Exception:
-            logger.exception("job %s ends without what should follow it", ended.id)
+            logger.exception("job %s ends without what should follow it", ended.id, extra=about(ended.id))
             return ()
 
     return follow

@@ -16,6 +16,7 @@ from headgate.core.job import Claim, Ended, FollowUps, JobState, Settled, Settle
 from headgate.core.job_rules import Crashed, Failed, JobRules, Outcome, cancelled_instead, settle
 from headgate.core.ports.clock import Chance, Clock
 from headgate.core.ports.store import Store
+from headgate.machine.context import about
 from headgate.runner.attempt import Attempt
 from headgate.runner.endings import guarded, with_follow_ups
 from headgate.runner.tasks import TaskTable
@@ -75,7 +76,9 @@ class Settling:
         try:
             self.tell(attempt.claim, settlement, answer, run_s=self._clock.now() - attempt.started)
         except Exception:
-            logger.exception("what came of job %s is written down, but not told", settlement.id)
+            logger.exception(
+                "what came of job %s is written down, but not told", settlement.id, extra=about(settlement.id)
+            )
         written(attempt)
 
     def rule(self, claim: Claim, outcome: Outcome) -> Settlement:
@@ -97,7 +100,7 @@ class Settling:
             return settle(claim, outcome, rules=rules, now=now, chance=chance)
         except Exception:
             # A policy may be the user's own. If it breaks, its job waits by the usual one.
-            logger.exception("the retry policy of task %s raised", claim.task)
+            logger.exception("the retry policy of task %s raised", claim.task, extra=about(claim.id))
             return settle(claim, outcome, rules=replace(rules, retry=_USUAL.retry), now=now, chance=chance)
 
     def tell(self, claim: Claim, settlement: Settlement, answer: Settled, *, run_s: float) -> None:
@@ -146,7 +149,12 @@ class Settling:
 
     def _rule_unstorable(self, claim: Claim, error: Exception) -> Settlement:
         """A claim that nobody settles would run for ever, as long as this node lives."""
-        logger.error("what came of job %s cannot be stored; it counts as failed", claim.id, exc_info=error)
+        logger.error(
+            "what came of job %s cannot be stored; it counts as failed",
+            claim.id,
+            exc_info=error,
+            extra=about(claim.id),
+        )
         return self.rule(claim, _unstorable(FailureKind.BROKEN, type(error).__name__))
 
     def _worry(
@@ -160,7 +168,10 @@ class Settling:
             if not task.cancelled() and (error := task.exception()) is not None:
                 # The claim stays ours for as long as this node lives; whoever comes after it rescues the job.
                 logger.error(
-                    "what came of job %s could not be written down", attempt.claim.id, exc_info=error
+                    "what came of job %s could not be written down",
+                    attempt.claim.id,
+                    exc_info=error,
+                    extra=about(attempt.claim.id),
                 )
             written(attempt)
 
@@ -180,7 +191,9 @@ class Settling:
             answer = await self._insist(settlement)
         if answer is Settled.STALE:
             logger.warning(
-                "job %s was taken over while it ran here; its outcome here does not count", claim.id
+                "job %s was taken over while it ran here; its outcome here does not count",
+                claim.id,
+                extra=about(claim.id),
             )
             return
         self.tell(claim, settlement, answer, run_s=self._clock.now() - attempt.started)
@@ -198,7 +211,9 @@ class Settling:
                     return await self._look_again(settlement)
             except StoreUnavailable as error:
                 unsure, answer = True, None
-                logger.warning("the outcome of job %s waits: %s", settlement.id, error)
+                logger.warning(
+                    "the outcome of job %s waits: %s", settlement.id, error, extra=about(settlement.id)
+                )
                 await self._clock.sleep(rest_s * (0.5 + 0.5 * self._chance()))
                 rest_s = min(LONGEST_REST_S, rest_s * 2)
             else:
@@ -228,4 +243,11 @@ def _unique_keys(settlement: Settlement) -> str:
 
 
 def log_dead_letter(job_id: str, task: str, reason: str, attempts: int) -> None:
-    logger.warning("dead_letter job=%s task=%s reason=%s attempts=%d", job_id, task, reason, attempts)
+    logger.warning(
+        "dead_letter job=%s task=%s reason=%s attempts=%d",
+        job_id,
+        task,
+        reason,
+        attempts,
+        extra=about(job_id),
+    )

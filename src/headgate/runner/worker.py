@@ -17,6 +17,7 @@ from headgate.core.ports.calls import Calls
 from headgate.core.ports.claims import Ready, Want
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.store import Store
+from headgate.machine.context import about
 from headgate.runner.attempt import Attempt, Attempts, Stop, read_stop
 from headgate.runner.lag import LagWatch
 from headgate.runner.node import Node
@@ -318,6 +319,7 @@ class Worker:
             attempt.claim.task,
             attempt.claim.id,
             attempt.stopped and attempt.stopped.value,
+            extra=about(attempt.claim.id),
         )
         self._conclude(attempt, read_stop(attempt), self._end)
 

@@ -65,6 +65,10 @@ class Access(Protocol):
         """Let one request in, counted against its caller's limits, or raise what the client is told."""
         ...
 
+    def keeps(self, caller: Caller) -> bool:
+        """Whether one who was let in would be still: by now its key may be revoked, or keys may be asked for."""
+        ...
+
 
 class _Anybody:
     """Without keys everybody is the same: whoever can reach this machine's loopback."""
@@ -102,6 +106,9 @@ class OpenAccess:
 
     def admit(self, headers: Headers, action: Action) -> Caller:  # noqa: ARG002 - the protocol's shape
         return _ANYBODY
+
+    def keeps(self, caller: Caller) -> bool:  # noqa: ARG002 - the protocol's shape
+        return True
 
 
 class KeyCaller:
@@ -209,6 +216,12 @@ class KeyedAccess:
             self.refusals[error.code] += 1
             raise
         return caller
+
+    def keeps(self, caller: Caller) -> bool:
+        if not isinstance(caller, KeyCaller):
+            return not self.has_keys
+        living = self._by_digest.get(caller.digest) is caller
+        return living and caller.key.state(self._clock.utc()) is AccessState.ACTIVE
 
     def _check_expiry(self, key: AccessKey) -> None:
         if key.state(self._clock.utc()) is AccessState.EXPIRED:

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from headgate.machine.context import REQUEST_IDS
 from headgate.server.errors import Failed, Header
 from headgate.server.http import Asgi, Exchange
 from headgate.server.http.asgi import App, Message, Receive, Scope, Send
@@ -44,7 +45,9 @@ class _Named:
         self._new_id = new_id
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        name: Header = (b"x-request-id", f"req_{self._new_id()}".encode())
+        request_id = f"req_{self._new_id()}"
+        REQUEST_IDS.set((request_id,))
+        name: Header = (b"x-request-id", request_id.encode())
 
         async def named(message: Message) -> None:
             if message["type"] == "http.response.start":

@@ -23,6 +23,7 @@ from headgate.server.access import Access
 from headgate.server.apps import AppRoutes
 from headgate.server.batches import BatchRoutes
 from headgate.server.dead_letters import DeadLetterRoutes
+from headgate.server.events import EventRoutes
 from headgate.server.files import FileRoutes
 from headgate.server.jobs import JobRoutes
 from headgate.server.openapi import document
@@ -43,6 +44,7 @@ class Rest:
         metrics: Callable[[], bytes],
         recent: RecentRequests,
         alerts: Alerts,
+        events: EventRoutes,
         mounted: Sequence[AppRoute],
         started_at: float,
         version: str,
@@ -53,6 +55,7 @@ class Rest:
         self._metrics = metrics
         self._mounted = mounted
         self._operating = Operating(gateway, access, recent, alerts)
+        self._events = events
         self._started_at = started_at
         self._document = msgspec.json.encode(document(version, mounted))
 
@@ -61,6 +64,7 @@ class Rest:
         app = Starlette(
             routes=[
                 *self._operating.routes(),
+                *self._events.routes(),
                 Route("/v1/models", self._models),
                 Route("/v1/models/{name:path}", self._model),
                 Route("/queue/status", self._status),

@@ -13,9 +13,11 @@ from headgate.gateway import Gateway
 from headgate.mounting import AppRoute
 from headgate.observe.alerts import Alerts
 from headgate.observe.recent import RecentRequests
+from headgate.observe.ring import EventRing
 from headgate.runner.submission import Submission
 from headgate.server.access import Access
 from headgate.server.app import HttpApp
+from headgate.server.events import EventRoutes
 from headgate.server.http import HttpLimits, Server
 from headgate.server.inference.head import Head
 from headgate.server.inference.route import Inference, Submitted
@@ -43,7 +45,10 @@ class Serving:
         self._gateway = gateway
         recent = RecentRequests(clock.utc)
         gateway.listen(recent)
+        self._ring = EventRing(clock.utc)
+        gateway.listen(self._ring)
         self._closing = asyncio.Event()
+        self._events = EventRoutes(self._ring, access, self._closing, clock=clock, run=new_id())
         inference = Inference(
             gateway.wire,
             access,
@@ -60,6 +65,7 @@ class Serving:
             metrics=metrics,
             recent=recent,
             alerts=alerts,
+            events=self._events,
             mounted=mounted,
             started_at=clock.utc().timestamp(),
             version=version,
@@ -84,6 +90,7 @@ class Serving:
         working = asyncio.ensure_future(self._gateway.durable.stop_working(drain_s))
         try:
             await self._gateway.landed(drain_s)
+            self._ring.close()
             await self.server.drain(max(0.0, ends_at - asyncio.get_running_loop().time()))
         finally:
             await working

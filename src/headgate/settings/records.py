@@ -87,6 +87,8 @@ class Settings:
     webhooks: WebhookRules = field(default_factory=WebhookRules)
     alerts: AlertRules = field(default_factory=AlertRules)
     limits: Limits = field(default_factory=Limits)
+    tracing: bool = False
+    """Spans to a collector; which one, how many and under what name is said by the standard `OTEL_…` variables."""
     apps: Mapping[str, Any] = field(default_factory=dict)
     """The mounted applications by name, each with its options as a record of its own."""
 

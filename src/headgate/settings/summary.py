@@ -19,8 +19,9 @@ from headgate.settings.records import ModelSettings, Settings, UpstreamSettings
 def summary(settings: Settings) -> str:
     """The effective configuration: where things go, jobs, then every model with a line for each upstream."""
     places = f"data in {settings.data_dir}, logs in {settings.logs_path}"
+    traced = ", traced" if settings.tracing else ""
     lines = [
-        f"{places}, database {shown_database(settings.database)}",
+        f"{places}, database {shown_database(settings.database)}{traced}",
         f"jobs: {', '.join(_job_words(settings.jobs))}",
         f"  {'; '.join(_task_words(settings.jobs))}",
         _idempotency_words(settings.idempotency),

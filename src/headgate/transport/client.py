@@ -1,7 +1,7 @@
 """The transport's face: `send` a request, get its response. One per gateway; it retries and follows nothing."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from headgate.transport.connecting import Dialer, Resolve, resolve, tls_context
@@ -20,7 +20,8 @@ _DEFAULT: Final = Limits()
 class Transport:
     """Connections are kept per origin and lent to one request at a time.
 
-    `keep_alive_s` should be shorter than the servers' own patience, so that we are the ones who close.
+    `keep_alive_s` should be shorter than the servers' own patience, so that we are the ones who close. `stamp` gives
+    header lines, each with its end, for the request that is being sent.
     """
 
     def __init__(
@@ -31,12 +32,14 @@ class Transport:
         ca_file: str | None = None,
         proxies: Proxies | None = None,
         resolve: Resolve = resolve,
+        stamp: Callable[[], bytes] | None = None,
     ) -> None:
         self._keep_alive_s = keep_alive_s
         self._connections_per_origin = connections_per_origin
         self._proxies = proxies or Proxies()
         self._dialer = Dialer(tls=tls_context(ca_file), resolve=resolve)
         self._pools: dict[Origin, OriginPool] = {}
+        self._stamp = stamp
         self._closed = False
 
     async def send(
@@ -56,6 +59,8 @@ class Transport:
         ends_at = limits.ends_at(now)
         pool = self._pools.get(endpoint.origin) or self._add_pool(endpoint.origin)
         more = render_headers(headers) if headers else b""
+        if self._stamp is not None:
+            more += self._stamp()
         connection = pool.take() or await pool.obtain(min(now + limits.connect_s, ends_at))
         start = endpoint.start if pool.plain_proxy is None else _start_for(endpoint, pool.plain_proxy)
         data = b"%b%d\r\n%b\r\n%b" % (start, len(body), more, body)

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from headgate.batches.files import Files
 from headgate.blocking import BlockingGateway
@@ -38,6 +38,10 @@ from headgate.settings.summary import summary
 from headgate.wiring.apps import APPS, build_apps, build_routes
 from headgate.wiring.providers import PROVIDERS, ProviderKind, Surroundings, Transports
 from headgate.wiring.stores import build_store
+from headgate.wiring.tracing import build_tracing
+
+if TYPE_CHECKING:
+    from headgate.observe.tracing import Tracing
 
 logger = logging.getLogger("headgate")
 SIMULATED: Final = "simulated"
@@ -78,6 +82,7 @@ def build(
     store: Store | None = None,
     tasks: Iterable[Task[Any, Any]] = (),
     prices: Prices | None = None,
+    tracing: "Tracing | None" = None,
 ) -> Gateway:
     """A gateway of these settings. Time, chance, ids and the store may be handed in; real ones are the default.
 
@@ -90,12 +95,14 @@ def build(
         EventFanout(),
         providers,
         new_id or random_id,
-        Transports(),
+        Transports(None if tracing is None else tracing.traceparent),
         prices or Prices(),
     )
     routes = builder.routes()
     requests = Requests(Dispatcher(routes, clock=builder.clock, chance=builder.chance, emit=builder.fanout))
     durable, webhooks = builder.durable(JobCalls(requests, routes), store, tasks)
+    if tracing is not None:
+        builder.fanout.listen(tracing)
     return Gateway(
         routes,
         requests,
@@ -130,7 +137,8 @@ async def open(  # noqa: A001 - `headgate.open(…)` is how it reads
     checked = read_settings(settings, env=env)
     logger.info("%s", summary(checked))
     clock = clock or SystemClock()
-    gateway = build(checked, clock=clock, chance=chance, tasks=tasks, prices=prices)
+    tracing = build_tracing(clock) if checked.tracing else None
+    gateway = build(checked, clock=clock, chance=chance, tasks=tasks, prices=prices, tracing=tracing)
     log = EventLog(checked.logs_path, utc=clock.utc)
     gateway.listen(log)
     try:
@@ -140,6 +148,8 @@ async def open(  # noqa: A001 - `headgate.open(…)` is how it reads
     finally:
         await gateway.aclose()
         log.close()
+        if tracing is not None:
+            await tracing.aclose()
 
 
 def open_blocking(

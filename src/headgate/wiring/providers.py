@@ -18,14 +18,16 @@ from headgate.transport import Proxies, Transport
 class Transports:
     """Connections to upstreams, shared by all that trust the same authorities. Made when first needed."""
 
-    def __init__(self) -> None:
+    def __init__(self, stamp: Callable[[], bytes] | None = None) -> None:
+        self._stamp = stamp
         self._by_ca_file: dict[str | None, Transport] = {}
 
     def get(self, ca_file: str | None = None) -> Transport:
         transport = self._by_ca_file.get(ca_file)
         if transport is None:
             proxies = Proxies.from_environment(os.environ)
-            transport = self._by_ca_file[ca_file] = Transport(ca_file=ca_file, proxies=proxies)
+            transport = Transport(ca_file=ca_file, proxies=proxies, stamp=self._stamp)
+            self._by_ca_file[ca_file] = transport
         return transport
 
     async def aclose(self) -> None:

@@ -18,6 +18,7 @@ _WANTED: Final = frozenset(
         b"x-headgate-agent",
         b"idempotency-key",
         b"prefer",
+        b"traceparent",
     }
 )
 
@@ -30,6 +31,8 @@ class Head(msgspec.Struct, frozen=True):
     agent_id: str | None = None
     key: str | None = None
     respond_async: bool = False
+    traceparent: str | None = None
+    """Whose step this request is, as W3C Trace Context has it."""
 
 
 _NOTHING: Final = Head()
@@ -45,6 +48,7 @@ def read_head(headers: Iterable[tuple[bytes, bytes]]) -> Head:
         _check_once(found)
     lane = said.get(b"x-headgate-lane")
     key = said.get(b"idempotency-key")
+    traceparent = said.get(b"traceparent")
     respond_async = any(name == b"prefer" and _is_async(value) for name, value in found)
     if respond_async and b"x-headgate-timeout" in said:
         raise InvalidRequest(
@@ -57,12 +61,13 @@ def read_head(headers: Iterable[tuple[bytes, bytes]]) -> Head:
         agent_id=_agent_id(said.get(b"x-headgate-agent")),
         key=None if key is None else read_key(key),
         respond_async=respond_async,
+        traceparent=None if traceparent is None else traceparent.decode("latin-1"),
     )
 
 
 def _check_once(found: Iterable[tuple[bytes, bytes]]) -> None:
-    """Which of two keys or lanes would be meant is anybody's guess. Only `Prefer` is a list."""
-    names = [name.decode() for name, _ in found if name != b"prefer"]
+    """Which of two keys or lanes would be meant is anybody's guess. Only `Prefer` is a list, and no trace is worth a refusal."""
+    names = [name.decode() for name, _ in found if name not in {b"prefer", b"traceparent"}]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise InvalidRequest(f"the header {twice} comes twice", param=twice)

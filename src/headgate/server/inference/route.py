@@ -8,6 +8,7 @@ from headgate.core.access import Action
 from headgate.core.messages import Lane
 from headgate.core.wire import Endpoint, WireReply, WireRequest
 from headgate.dispatch.relaying import LARGE_BYTES, Relaying, Stream
+from headgate.machine.context import REQUEST_IDS, TRACEPARENT
 from headgate.server.access import Access, Caller
 from headgate.server.allowance import allowance_headers
 from headgate.server.errors import Header, going_away, log_error, read_error
@@ -66,6 +67,7 @@ class Inference:
     async def __call__(self, exchange: Exchange) -> None:
         started_at = self._now()
         request_id = f"req_{self._new_id()}"
+        REQUEST_IDS.set((request_id,))
         caller: Caller | None = None
         try:
             if self._draining():
@@ -86,6 +88,8 @@ class Inference:
 
     async def _serve(self, caller: Caller, request_id: str, exchange: Exchange, started_at: float) -> None:
         head = read_head(exchange.head.headers)
+        if head.traceparent is not None:
+            TRACEPARENT.set(head.traceparent)
         endpoint = ROUTES[exchange.head.path]
         body = await exchange.piece()
         if exchange.more or len(body) > LONG_BYTES:

@@ -100,9 +100,11 @@ def change(
     return {method: told}
 
 
-def tell(summary: str, kind: str, schema: Mapping[str, Any]) -> Json:
+def tell(summary: str, kind: str, schema: Mapping[str, Any], *parameters: Json) -> Json:
     given = {"description": "As it is now.", "content": {kind: {"schema": dict(schema)}}}
-    return {"get": {"summary": summary, "responses": {**failures(), "200": given}}}
+    return {
+        "get": {"summary": summary, "parameters": [*parameters], "responses": {**failures(), "200": given}}
+    }
 
 
 ERROR: Final = an_object(

@@ -1,8 +1,20 @@
-"""Queues, health, metrics and this document itself, in the OpenAPI document."""
+"""Queues, health, metrics, events and this document itself, in the OpenAPI document."""
 
 from typing import Final
 
-from headgate.server.openapi.shapes import FLAG, TEXT, WHOLE, Json, a_list, an_object, look, tell
+from headgate.server.openapi.shapes import (
+    EVENT,
+    FLAG,
+    SOME_TEXT,
+    TEXT,
+    WHOLE,
+    Json,
+    a_list,
+    an_object,
+    look,
+    parameter,
+    tell,
+)
 
 _GATE: Final = {
     "rt_queue": WHOLE,
@@ -28,6 +40,15 @@ def paths() -> Json:
     return {
         "/queue/status": look("Queues and slots", "Status"),
         "/metrics": tell("Numbers for Prometheus", "text/plain", TEXT),
+        "/events": tell(
+            "What happens, as server-sent events",
+            "text/event-stream",
+            EVENT,
+            parameter("types", SOME_TEXT, "Only events of these types, with commas between them."),
+            parameter("model", SOME_TEXT, "Only events of this model."),
+            parameter("after", SOME_TEXT, "Go on after the event with this id; 0: with all that are kept."),
+            parameter("Last-Event-ID", SOME_TEXT, "The same, and it comes first.", where="header"),
+        ),
         "/openapi.json": tell("This document", "application/json", an_object(("openapi", "paths"))),
         "/health/live": health,
         "/health": health,
