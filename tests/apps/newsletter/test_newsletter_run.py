@@ -292,7 +292,7 @@ def test_a_mail_that_nobody_takes_is_a_failed_run(tmp_path: Path) -> None:
             assert run is not None
             assert run.state is RunState.ABORTED
             assert run.why is not None
-            assert "did not take the mail" in run.why
+            assert "cannot be reached" in run.why
 
     virtual.run(main)
 
