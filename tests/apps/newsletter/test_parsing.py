@@ -24,6 +24,12 @@ def test_rss_and_atom_become_items() -> None:
     assert (item.description, item.source, item.published) == ("One two", "b.example", None)
 
 
+def test_links_relative_to_the_feed_s_own_base_are_followed() -> None:
+    atom = b"""<feed xmlns="http://www.w3.org/2005/Atom" xml:base="https://b.example/blog/"><entry><title>T</title>
+    <link href="one"/></entry></feed>"""
+    assert [item.url for item in parse_feed(atom, name="b")] == ["https://b.example/blog/one"]
+
+
 @pytest.mark.parametrize("content", [b"", b"<html><body>Not found</body></html>", b"\xff\xfe\x00", b"{}"])
 def test_what_is_no_feed_says_so(content: bytes) -> None:
     with pytest.raises(NoFeed):

@@ -1,5 +1,6 @@
 """Where mails go: into files always, then to a mail server when one is set."""
 
+import math
 import os
 import tempfile
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ class Delivered:
 NOTHING: Final = Delivered()
 
 
-async def deliver(mail: Mail, options: NewsletterOptions) -> Delivered:
+async def deliver(mail: Mail, options: NewsletterOptions, *, within_s: float = math.inf) -> Delivered:
     """Files first: whatever the mail server says, what was judged can be read."""
     message = bytes(mail.message(options.mail_from or NOBODY, options.mail_to or (NOBODY,)))
     pieces = {"txt": mail.text().encode(), "html": mail.html().encode(), "eml": message}
@@ -37,7 +38,7 @@ async def deliver(mail: Mail, options: NewsletterOptions) -> Delivered:
     if options.smtp_host is None:
         return Delivered(files)
     try:
-        return Delivered(files, await send(message, options))
+        return Delivered(files, await send(message, options, within_s=within_s))
     except NotDelivered as error:
         raise NotDelivered(f"{error} The mail is kept in {files[-1]}.") from error
 

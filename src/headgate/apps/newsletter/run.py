@@ -91,15 +91,15 @@ class Newsletter:
 
     async def run(self, plan: Plan) -> tuple[Report, Mail | None]:
         """Begin the run, or go on with it. `Aborted` when nothing should be mailed."""
-        until = asyncio.get_running_loop().time() + plan.time_limit_s
-        until -= min(CLOSING_S, plan.time_limit_s / 10) if plan.time_limit_s < math.inf else 0.0
+        ends_at = asyncio.get_running_loop().time() + plan.time_limit_s
+        until = ends_at - min(CLOSING_S, plan.time_limit_s / 10) if ends_at < math.inf else ends_at
         run = await self._ledger.run(plan.run_id)
         if run is None or run.unread:
             run = await self._begin(plan, until)
         try:
             self._check_feeds(run)
             verdicts = await self._judge(run, until)
-            return await self._finish(run, verdicts, dry_run=plan.dry_run)
+            return await self._finish(run, verdicts, ends_at, dry_run=plan.dry_run)
         except (Aborted, NotDelivered) as error:
             await self._ledger.save_run(msgspec.structs.replace(run, state=RunState.ABORTED, why=str(error)))
             raise
@@ -160,7 +160,7 @@ class Newsletter:
         return judge.verdicts
 
     async def _finish(
-        self, run: Run, verdicts: Mapping[str, Verdict], *, dry_run: bool
+        self, run: Run, verdicts: Mapping[str, Verdict], ends_at: float, *, dry_run: bool
     ) -> tuple[Report, Mail | None]:
         options = self._options
         selected = select(run.items, verdicts, most=options.selected, per_domain=options.selected_per_domain)
@@ -169,7 +169,9 @@ class Newsletter:
         mail = self._mail(run, fresh, Report.of(run, verdicts, selected=len(selected))) if fresh else None
         delivered = NOTHING
         if not dry_run:
-            delivered = delivered if mail is None else await deliver(mail, options)
+            if mail is not None:
+                within_s = ends_at - asyncio.get_running_loop().time()
+                delivered = await deliver(mail, options, within_s=within_s)
             judged = [item for item in run.items if verdicts[item.id].outcome is Outcome.OK]
             await self._ledger.mark_seen(run.id, judged)
             run = _delivered(run, fresh, whole=len(judged) == len(run.items))

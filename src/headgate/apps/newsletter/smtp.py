@@ -23,16 +23,17 @@ class NotDelivered(headgate.HeadgateError):
     code = "newsletter_not_delivered"
 
 
-async def send(message: bytes, options: NewsletterOptions) -> tuple[str, ...]:
+async def send(message: bytes, options: NewsletterOptions, *, within_s: float) -> tuple[str, ...]:
     """The receivers whom the server does not take; `NotDelivered` when it takes none."""
     client = _Client(options)
+    within_s = max(0.0, min(within_s, WHOLE_S))
     sending = asyncio.ensure_future(asyncio.to_thread(client.send, message))
     try:
-        async with asyncio.timeout(WHOLE_S):
+        async with asyncio.timeout(within_s):
             return await asyncio.shield(sending)
     except TimeoutError:
         raise NotDelivered(
-            f"{client.place} (apps.newsletter.smtp_host) took longer than {WHOLE_S:g} s."
+            f"{client.place} (apps.newsletter.smtp_host) took longer than {within_s:.1f} s."
         ) from None
     finally:
         # A thread cannot be cancelled; without its connection it ends.
@@ -103,7 +104,7 @@ def _said(error: Exception) -> str:
         case smtplib.SMTPResponseException(smtp_code=code, smtp_error=words):
             return _words(code, words)
         case UnicodeError():
-            return "it has letters that cannot be sent there"
+            return "the settings have letters that cannot be sent there"
         case TimeoutError():
             return f"no answer within {STEP_S:g} s"
         case smtplib.SMTPServerDisconnected():
