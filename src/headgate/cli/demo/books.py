@@ -16,7 +16,7 @@ class Kind(enum.StrEnum):
     STREAM = "streams"
     TWIN = "same key"
     JOB = "jobs"
-    LINE = "batch lines"
+    LINE = "lines"
 
     @property
     def durable(self) -> bool:
@@ -107,9 +107,9 @@ class Books:
             if item.kind.durable:
                 item.ends.clear()
         for job in jobs:
-            item = self.items.get(question_of(job))
-            if item is not None:
-                _settle(item, job)
+            asked = self.items.get(question_of(job))
+            if asked is not None:
+                _settle(asked, job)
 
     @property
     def open_jobs(self) -> int:

@@ -1,6 +1,7 @@
 """Callers over HTTP, as any program would be one: they ask, stream, come back when told to, and write down what they heard."""
 
 import asyncio
+import itertools
 import time
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
@@ -51,6 +52,12 @@ class Callers:
             for number, moment in enumerate(plan.call_moments(), 1):
                 await asyncio.sleep(max(0.0, start + moment - time.monotonic()))
                 group.create_task(self._call(number))
+
+    async def trickle(self) -> None:
+        """A call now and then, without end."""
+        for number in itertools.count(len(self._books.items) + 1):
+            await self._call(number)
+            await asyncio.sleep(1.0)
 
     async def _call(self, number: int) -> None:
         kind = Kind.CALL if number % STREAM_EVERY else Kind.STREAM

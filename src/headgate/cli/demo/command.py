@@ -1,6 +1,7 @@
 """`headgate demo`: its options, its end."""
 
 import asyncio
+import contextlib
 import signal
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -20,7 +21,7 @@ _STOPS: Final = tuple(
 
 
 def command(
-    seconds: Annotated[float, typer.Option(min=1, max=3600, help="How long new calls keep coming.")] = 45.0,
+    seconds: Annotated[float, typer.Option(min=1, max=3600, help="How long new calls keep coming.")] = 60.0,
     calls: Annotated[int, typer.Option(min=4, max=100_000, help="How many interactive calls.")] = 400,
     jobs: Annotated[int, typer.Option(min=1, max=2000, help="How many durable jobs.")] = 100,
     lines: Annotated[int, typer.Option(min=1, max=2000, help="How many lines the batch file has.")] = 40,
@@ -53,11 +54,9 @@ async def _until_stopped(playing: Coroutine[Any, Any, int]) -> int:
     play, stop = asyncio.create_task(playing), asyncio.create_task(stopped.wait())
     await asyncio.wait({play, stop}, return_when=asyncio.FIRST_COMPLETED)
     stop.cancel()
-    if play.done():
-        return _result(play)
     play.cancel()
     await asyncio.wait({play})
-    return INTERRUPTED
+    return INTERRUPTED if play.cancelled() else _result(play)
 
 
 def _result(play: "asyncio.Task[int]") -> int:
@@ -77,8 +76,8 @@ async def _play(plan: "Plan", *, stay: bool) -> int:
     console = stdout()
     screen = Screen(console)
     console.print(
-        f"A storm of {plan.calls} calls, {plan.jobs} jobs and a batch of {plan.lines} lines on a gateway of its own.\n"
-        "Its upstreams throttle, fail and go down; its worker is killed. No keys, no network.\n"
+        f"A storm on a gateway of its own: {plan.calls} calls, {plan.jobs} jobs, a batch of {plan.lines} lines.\n"
+        "Upstreams throttle, fail and go down; workers are killed. No keys, no network.\n"
     )
     async with storm.scene(plan, screen.tell) as scene:
         with screen.showing(scene):
@@ -92,6 +91,9 @@ async def _play(plan: "Plan", *, stay: bool) -> int:
             sep="\n",
         )
         if stay:
-            console.print(f"\nThe gateway stays open until Ctrl-C: {scene.url}/")
-            await asyncio.Event().wait()
+            console.print(report.what_to_look_at(scene.url))
+            with contextlib.suppress(
+                asyncio.CancelledError
+            ):  # Ctrl-C is how staying ends; the verdict stands.
+                await storm.stay(scene)
     return 0 if verdict.holds else 1

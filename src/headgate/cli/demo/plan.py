@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,6 +13,9 @@ from headgate.providers.simulated import LatencyShape, SimulatedOptions
 CHAT: Final = "chat"
 ARTICLES: Final = "articles"
 """The model of jobs and batches: the same upstreams, longer answers."""
+PRIMARY: Final = "primary"
+FALLBACK: Final = "fallback"
+LONG: Final = "-long"
 RETRY: Final = RetryPolicy(max_attempts=3, first_wait_s=0.3, longest_wait_s=2.0)
 BURST_SHARE: Final = 0.25
 """This share of the calls comes within a moment, to fill the queue."""
@@ -41,7 +44,7 @@ class Plan:
     @property
     def answer_s(self) -> float:
         """How long an article takes: long enough to be running when a worker dies."""
-        return min(1.2, max(0.2, self.seconds / 40))
+        return min(2.0, max(0.2, self.seconds / 20))
 
     def call_moments(self) -> list[float]:
         """When each call comes, in seconds, the earliest first."""
@@ -62,15 +65,18 @@ class Plan:
 def primary_models(plan: Plan) -> dict[str, SimulatedOptions]:
     """Quick, but it throttles, fails and gives blank answers now and then."""
     failures = {"throttled": 0.015, "transient": 0.05, "invalid_output": 0.02}
-    return _models(plan, pace=1.0, failures=failures)
+    return _models(plan, PRIMARY, pace=1.0, failures=failures)
 
 
 def fallback_models(plan: Plan) -> dict[str, SimulatedOptions]:
-    return _models(plan, pace=1.5, failures={"transient": 0.03})
+    return _models(plan, FALLBACK, pace=1.5, failures={"transient": 0.03})
 
 
-def _models(plan: Plan, *, pace: float, failures: Mapping[str, float]) -> dict[str, SimulatedOptions]:
-    usual = SimulatedOptions(
+def _models(
+    plan: Plan, name: str, *, pace: float, failures: Mapping[str, float]
+) -> dict[str, SimulatedOptions]:
+    """The upstream's own names, under which the gateway shows it."""
+    short = SimulatedOptions(
         latency_s=0.2 * pace,
         latency=LatencyShape.LOGNORMAL,
         failures=failures,
@@ -79,15 +85,7 @@ def _models(plan: Plan, *, pace: float, failures: Mapping[str, float]) -> dict[s
         chunk_gap_s=0.02,
         seed=plan.seed,
     )
-    long = SimulatedOptions(
-        latency_s=plan.answer_s * pace,
-        latency=LatencyShape.LOGNORMAL,
-        failures=failures,
-        failure_latency_s=0.05,
-        retry_after_s=1.0,
-        seed=plan.seed,
-    )
-    return {CHAT: usual, ARTICLES: long}
+    return {name: short, name + LONG: replace(short, latency_s=plan.answer_s * pace)}
 
 
 def gateway_settings(folder: Path, primary_url: str, fallback_url: str) -> dict[str, Any]:
@@ -95,7 +93,10 @@ def gateway_settings(folder: Path, primary_url: str, fallback_url: str) -> dict[
     return {
         "listen": "127.0.0.1:0",
         "data_dir": str(folder / "data"),
-        "models": {name: _model(name, primary_url, fallback_url) for name in (CHAT, ARTICLES)},
+        "models": {
+            CHAT: _model(primary_url, fallback_url, ""),
+            ARTICLES: _model(primary_url, fallback_url, LONG),
+        },
         "jobs": {
             "workers": 16,
             "tasks": [tasks.__name__],
@@ -104,13 +105,13 @@ def gateway_settings(folder: Path, primary_url: str, fallback_url: str) -> dict[
     }
 
 
-def _model(name: str, primary_url: str, fallback_url: str) -> dict[str, Any]:
-    upstreams = [
-        {"provider": "openai", "model": name, "base_url": url, "slots": slots, "depth": 24}
-        for url, slots in ((primary_url, 8), (fallback_url, 6))
-    ]
+def _model(primary_url: str, fallback_url: str, ending: str) -> dict[str, Any]:
+    upstream = {"provider": "openai", "depth": 24}
     return {
-        "upstreams": upstreams,
+        "upstreams": [
+            {**upstream, "model": PRIMARY + ending, "base_url": primary_url, "slots": 8},
+            {**upstream, "model": FALLBACK + ending, "base_url": fallback_url, "slots": 6},
+        ],
         "retry": {
             "max_attempts": RETRY.max_attempts,
             "first_wait_s": RETRY.first_wait_s,

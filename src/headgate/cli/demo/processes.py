@@ -17,12 +17,10 @@ from headgate.core.errors import HeadgateError
 
 PATIENCE_S: Final = 90.0
 LOOK_EVERY_S: Final = 0.05
-MOST_STARTS: Final = 12
-"""A worker that keeps dying is a fault of the demo's."""
 _TAIL_LINES: Final = 12
 _URL: Final = r"http://127\.0\.0\.1:\d+"
 _KEPT: Final = re.compile(
-    r"PATH|HOME|LANG|LC_\w+|TMPDIR|TEMP|TMP|TZ|TERM|COLORTERM|COLUMNS|LINES|NO_COLOR|LD_LIBRARY_PATH|PYTHON(HOME|UTF8|IOENCODING|DONTWRITEBYTECODE|WARNINGS)"
+    r"PATH|HOME|LANG|LC_\w+|TMPDIR|TEMP|TMP|TZ|TERM|COLORTERM|COLUMNS|LINES|NO_COLOR|LD_LIBRARY_PATH|PYTHON\w+"
 )
 
 
@@ -41,7 +39,7 @@ class Child:
             self._process = subprocess.Popen(  # noqa: S603 - ourselves
                 [sys.executable, "-m", "headgate", *words],
                 cwd=folder,
-                env={**os.environ, "PYTHONPATH": str(Path(headgate.__file__).parents[1]), **env},
+                env={**os.environ, "PYTHONPATH": _modules_path(), **env},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -108,12 +106,17 @@ class Processes:
         return self._start("work", env=self._env)
 
     def _start(self, *words: str, env: Mapping[str, str] | None = None) -> Child:
-        if len(self._children) > MOST_STARTS:
-            raise HeadgateError(f"the demo started {MOST_STARTS} processes and they do not stay alive")
         config = ("--config", str(self._folder / "headgate.yaml"))
         child = Child(self._folder, len(self._children), (*words, *config), env or {})
         self._children.append(child)
         return child
+
+
+def _modules_path() -> str:
+    """Where this very code is found from another folder, too."""
+    searched = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    here = Path(headgate.__file__).parents[1]
+    return os.pathsep.join(map(str, (here, *(Path(path).absolute() for path in searched if path))))
 
 
 async def until(reached: Callable[[], bool], what: str) -> None:

@@ -36,27 +36,22 @@ def _rows(books: Books, verdict: Verdict) -> Iterator[tuple[str, str, str]]:
     yield "completed", str(verdict.completed), _failures(verdict)
     yield "dead letters", str(sum(verdict.dead.values())), _dead(verdict)
     if books.mended is not None:
-        yield "mended", "1", "a dead letter, replayed with its input corrected: completed"
+        yield "replayed", "1", "a dead letter, after its input was mended"
     crashed = sum(item.crashes > 0 for item in books.items.values())
-    yield (
-        "worker deaths",
-        str(books.worker_deaths),
-        f"{count_of(crashed, 'job')} were running then and ran again",
-    )
+    yield "worker deaths", str(books.worker_deaths), f"{count_of(crashed, 'job')} had begun and began again"
     yield "duplicates", *_duplicates(books)
     yield "refusals", str(len(books.waits_s)), _promises(books)
-    p99_s = percentile(books.latencies_s, 0.99)
-    median_s = percentile(books.latencies_s, 0.5)
-    yield "interactive", f"{p99_s:.2f} s", f"p99, from the request to the last byte; median {median_s:.2f} s"
-    words = f"calls at the providers per question: {verdict.attempts} for {verdict.asked}"
+    p99_s, median_s = (percentile(books.latencies_s, share) for share in (0.99, 0.5))
+    yield "interactive", f"{p99_s:.2f} s", f"p99 from request to last byte; median {median_s:.2f} s"
+    words = f"{verdict.attempts} calls at the providers for {verdict.asked} questions"
     yield "amplification", f"{verdict.amplification:.2f}", words
-    yield "lost", str(len(verdict.lost)), "accepted and never ended"
-    yield "doubled", str(len(verdict.doubled)), "by the providers' own count of each question"
+    yield "lost", str(len(verdict.lost)), "accepted, and never ended"
+    yield "doubled", str(len(verdict.doubled)), "by the providers' own count, question by question"
 
 
 def _failures(verdict: Verdict) -> str:
-    told = f"{verdict.failed} direct calls failed and were told why" if verdict.failed else ""
-    left = f"{verdict.refused} did not come back after a refusal" if verdict.refused else ""
+    told = f"{verdict.failed} calls failed and were told why" if verdict.failed else ""
+    left = f"{verdict.refused} gave up after refusals" if verdict.refused else ""
     return "; ".join(filter(None, (told, left))) or "no call failed for its caller"
 
 
@@ -67,20 +62,29 @@ def _dead(verdict: Verdict) -> str:
 
 
 def _duplicates(books: Books) -> tuple[str, str]:
+    """Requests beyond the first of each key."""
     twins = [*books.of(Kind.TWIN), *(item for item in books.of(Kind.JOB) if item.requests > 1)]
     sent = sum(item.requests - item.refusals for item in twins)
-    return str(
-        sent - len(twins)
-    ), f"requests that repeated a key: {sent} under {len(twins)} keys, worked once each"
+    return str(sent - len(twins)), f"repeated {len(twins)} keys, at once or later: told the same"
 
 
 def _promises(books: Books) -> str:
     if not books.waits_s:
         return "nobody was turned away"
-    waits = f"told to wait {min(books.waits_s):g}–{max(books.waits_s):g} s"
-    items = books.items.values()
-    back = sum(bool(item.refusals) and End.ANSWERED in item.ends for item in items)
-    return f"{waits}; {back} callers came back then and were answered"
+    back = sum(bool(item.refusals) and End.ANSWERED in item.ends for item in books.items.values())
+    waits = f"{min(books.waits_s):g}–{max(books.waits_s):g} s"
+    return f"told to wait {waits}; {back} callers did, and were answered"
+
+
+def what_to_look_at(url: str) -> str:
+    return (
+        f"\nThe gateway stays open until Ctrl-C: {url}/\n"
+        "  a call comes every second; the dead letter waits for somebody\n"
+        f"  headgate dead list --url {url}\n"
+        f"  headgate jobs list --url {url}\n"
+        f"  headgate requests list --url {url}\n"
+        f"  curl {url}/queue/status"
+    )
 
 
 def sentence(verdict: Verdict) -> Text:

@@ -62,7 +62,7 @@ class Screen:
 
 
 def work_table(books: Books) -> Table:
-    table = _table("", "asked", "answered", "under way", "told to wait", "failed", "dead")
+    table = _table("", "asked", "answered", "open", "refused", "failed", "dead")
     for kind in Kind:
         items = list(books.of(kind))
         ends = [end for item in items for end in item.ends]
@@ -98,7 +98,9 @@ def upstream_table(upstreams: tuple[SimulatedUpstream, ...]) -> Table:
 def _table(*headings: str) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False)
     for number, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if number else "left", no_wrap=True, min_width=11)
+        table.add_column(
+            heading, justify="right" if number else "left", no_wrap=True, min_width=9 if number else 11
+        )
     return table
 
 

@@ -12,7 +12,15 @@ from pathlib import Path
 from headgate.cli.demo.books import Books
 from headgate.cli.demo.callers import Callers
 from headgate.cli.demo.durable import DurableWork
-from headgate.cli.demo.plan import RETRY, Plan, fallback_models, gateway_settings, primary_models
+from headgate.cli.demo.plan import (
+    FALLBACK,
+    PRIMARY,
+    RETRY,
+    Plan,
+    fallback_models,
+    gateway_settings,
+    primary_models,
+)
 from headgate.cli.demo.processes import LOOK_EVERY_S, Child, Processes, until
 from headgate.cli.demo.upstream import SimulatedUpstream
 from headgate.cli.demo.verdict import Verdict, judge
@@ -51,8 +59,8 @@ async def scene(plan: Plan, tell: Tell) -> AsyncIterator[Scene]:
     """A folder, two upstreams, the gateway's process; all gone when the block ends."""
     async with contextlib.AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headgate-demo-")))
-        primary = SimulatedUpstream("primary", primary_models(plan), seed=plan.seed)
-        fallback = SimulatedUpstream("fallback", fallback_models(plan), seed=plan.seed)
+        primary = SimulatedUpstream(PRIMARY, primary_models(plan), seed=plan.seed)
+        fallback = SimulatedUpstream(FALLBACK, fallback_models(plan), seed=plan.seed)
         urls = []
         for upstream in (primary, fallback):
             stack.push_async_callback(upstream.aclose)
@@ -86,7 +94,7 @@ async def blow(scene: Scene) -> Verdict:
         duties = [
             background.create_task(duty) for duty in (_supervise(scene), scene.durable.watch(), _guard(scene))
         ]
-        await until(lambda: scene.worker is not None and scene.worker.at_work, "for the first worker")
+        await until(lambda: scene.worker is not None, "for the first worker")
         scene.started_at = time.monotonic()
         async with asyncio.TaskGroup() as storm:
             storm.create_task(scene.callers.storm(scene.plan))
@@ -105,10 +113,17 @@ async def blow(scene: Scene) -> Verdict:
     return judge(scene.books, [one.counts for one in scene.upstreams], max_attempts=RETRY.max_attempts)
 
 
+async def stay(scene: Scene) -> None:
+    """Until somebody ends it: a call every second, and a worker for what is replayed."""
+    async with asyncio.TaskGroup() as group:
+        for duty in (_supervise(scene), _guard(scene), scene.callers.trickle()):
+            group.create_task(duty)
+
+
 async def _acts(scene: Scene) -> None:
     """One misfortune after the other."""
     spoiled = await scene.durable.hand_in_spoiled()
-    scene.tell("a job is wrong (temperature 4): the upstream says 400, it is a dead letter")
+    scene.tell("a job asks for temperature 4, the upstream says 400: a dead letter")
     await _outage(scene)
     await _kill(scene)
     # Not earlier: three crashes make poison, also of a job that only stood beside.
@@ -134,35 +149,43 @@ async def _outage(scene: Scene) -> None:
 async def _kill(scene: Scene) -> None:
     """The worker, amid its jobs. Returns when those have ended all the same."""
     await scene.moment(scene.plan.kill_at)
-    while not await scene.durable.running():
+    while not await scene.durable.running():  # noqa: ASYNC110 - another process
         await asyncio.sleep(LOOK_EVERY_S)
     if scene.worker is not None:
+        scene.tell(f"kill -9 {scene.worker.pid}: the worker dies amid its jobs")
         scene.worker.kill()
         orphans = await scene.durable.running()
-        scene.tell(
-            f"kill -9 {scene.worker.pid}: the worker dies with {count_of(len(orphans), 'job')} in hand"
-        )
+        scene.tell(f"{count_of(len(orphans), 'job')} had begun and must not be lost")
         await until(lambda: scene.durable.ended(orphans), "for the jobs of the killed worker")
+        scene.tell(f"the next worker has finished all {len(orphans)} of them")
 
 
 async def _poison(scene: Scene) -> None:
     scene.tell("a poison job is handed in: whoever runs it dies")
     await scene.durable.hand_in_poison()
-    scene.tell(f"after {scene.durable.poison_crashes} dead workers the job is set aside as poison")
+    scene.tell(f"after {scene.durable.poison_crashes} dead workers it is set aside: a dead letter, poison")
 
 
 async def _supervise(scene: Scene) -> None:
     """Whenever the worker dies, the next one starts, as under any service manager."""
     while True:
-        worker = scene.worker = scene.processes.work()
-        await until(lambda worker=worker: worker.at_work or worker.over, "for a worker's start")
-        if worker.at_work:
-            scene.tell(f"worker {worker.pid} at work")
+        worker = scene.worker
+        if worker is None:
+            worker = scene.worker = await _start_worker(scene)
         await _end_of(worker)
         if not worker.killed:
             raise HeadgateError(worker.trouble())
+        scene.worker = None
         scene.books.worker_deaths += 1
         scene.tell(f"worker {worker.pid} is dead; the next one starts")
+
+
+async def _start_worker(scene: Scene) -> Child:
+    worker = scene.processes.work()
+    await until(lambda: worker.at_work or worker.over, "for a worker's start")
+    if worker.at_work:
+        scene.tell(f"worker {worker.pid} at work")
+    return worker
 
 
 async def _guard(scene: Scene) -> None:

@@ -45,7 +45,7 @@ def judge(books: Books, providers: Sequence[Counts], *, max_attempts: int) -> Ve
     items = books.items.values()
     ends = Counter(end for item in items for end in item.ends)
     return Verdict(
-        accepted=Counter(item.kind for item in items for _ in range(item.askers - _refused(item))),
+        accepted={kind: sum(map(_accepted, books.of(kind))) for kind in Kind},
         completed=ends[End.ANSWERED],
         failed=ends[End.FAILED],
         refused=ends[End.REFUSED],
@@ -64,8 +64,8 @@ def percentile(values: Iterable[float], share: float) -> float:
     return ranked[max(0, math.ceil(len(ranked) * share) - 1)] if ranked else 0.0
 
 
-def _refused(item: Item) -> int:
-    return item.ends.count(End.REFUSED)
+def _accepted(item: Item) -> int:
+    return item.askers - item.ends.count(End.REFUSED)
 
 
 def _losses(item: Item) -> Iterator[str]:
