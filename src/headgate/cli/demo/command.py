@@ -73,25 +73,18 @@ async def _play(plan: "Plan", *, stay: bool) -> int:
     from headgate.cli.demo import report, storm  # noqa: PLC0415 - as above
     from headgate.cli.demo.screen import Screen  # noqa: PLC0415 - as above
 
-    console = stdout()
-    screen = Screen(console)
-    console.print(
+    screen = Screen(stdout())
+    screen.show(
         f"A storm on a gateway of its own: {plan.calls} calls, {plan.jobs} jobs, a batch of {plan.lines} lines.\n"
         "Upstreams throttle, fail and go down; workers are killed. No keys, no network.\n"
     )
     async with storm.scene(plan, screen.tell) as scene:
-        with screen.showing(scene):
+        async with screen.showing(scene):
             verdict = await storm.blow(scene)
-        console.print(
-            "",
-            report.figures(scene.books, verdict),
-            "",
-            report.sentence(verdict),
-            *report.findings(verdict),
-            sep="\n",
-        )
+        screen.show("", report.figures(scene.books, verdict), "")
+        screen.show(report.sentence(verdict), *report.findings(verdict))
         if stay:
-            console.print(report.what_to_look_at(scene.url))
+            screen.show(report.what_to_look_at(scene.url))
             with contextlib.suppress(
                 asyncio.CancelledError
             ):  # Ctrl-C is how staying ends; the verdict stands.

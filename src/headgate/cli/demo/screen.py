@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from typing import Final
 
 from rich.console import Console, Group, RenderableType
@@ -24,24 +24,31 @@ class Screen:
     """Tells what happens, when it happens."""
 
     def __init__(self, console: Console) -> None:
-        self.console = console
+        self._console = console
         self._began_at = time.monotonic()
 
     def tell(self, words: str) -> None:
         line = Text(f"{self._elapsed_s:5.1f} s  ", style="dim")
-        self.console.print(line.append(words, style="not dim"))
+        self.show(line.append(words, style="not dim"))
 
-    @contextlib.contextmanager
-    def showing(self, scene: Scene) -> Iterator[None]:
-        """While the block runs, what is going on stands below the story."""
-        drawing = asyncio.create_task(self._draw(scene) if self.console.is_terminal else self._note(scene))
+    def show(self, *lines: RenderableType) -> None:
         try:
+            self._console.print(*lines, sep="\n")
+        except SystemExit:
+            # Other commands end well when their reader leaves; a storm without a verdict has not.
+            raise BrokenPipeError("nobody reads the demo any more; it ends without a verdict") from None
+
+    @contextlib.asynccontextmanager
+    async def showing(self, scene: Scene) -> AsyncIterator[None]:
+        """While the block runs, what is going on stands below the story."""
+        async with asyncio.TaskGroup() as group:
+            terminal = self._console.is_terminal
+            drawing = group.create_task(self._draw(scene) if terminal else self._note(scene))
             yield
-        finally:
             drawing.cancel()
 
     async def _draw(self, scene: Scene) -> None:
-        with Live(console=self.console, auto_refresh=False, transient=True) as live:
+        with Live(console=self._console, auto_refresh=False, transient=True) as live:
             while True:
                 live.update(self._frame(scene), refresh=True)
                 await asyncio.sleep(FRAME_S)
