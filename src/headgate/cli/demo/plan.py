@@ -46,12 +46,17 @@ class Plan:
         """How long an article takes: long enough to be running when a worker dies."""
         return min(2.0, max(0.2, self.seconds / 20))
 
+    @property
+    def burst(self) -> int:
+        return int(self.calls * BURST_SHARE)
+
     def call_moments(self) -> list[float]:
         """When each call comes, in seconds, the earliest first."""
         chance = random.Random(f"calls {self.seed}")
-        burst = int(self.calls * BURST_SHARE)
-        moments = [chance.uniform(0, self.seconds) for _ in range(self.calls - burst)]
-        moments += [chance.uniform(self.burst_at, self.burst_at + 0.01) * self.seconds for _ in range(burst)]
+        moments = [chance.uniform(0, self.seconds) for _ in range(self.calls - self.burst)]
+        moments += [
+            chance.uniform(self.burst_at, self.burst_at + 0.01) * self.seconds for _ in range(self.burst)
+        ]
         return sorted(moments)
 
     def key_moments(self) -> list[float]:

@@ -101,6 +101,7 @@ async def blow(scene: Scene) -> Verdict:
             storm.create_task(scene.callers.twins(scene.plan))
             storm.create_task(scene.durable.hand_in_jobs(scene.plan))
             storm.create_task(scene.durable.hand_in_batch(scene.plan))
+            storm.create_task(_announce_burst(scene))
             storm.create_task(_acts(scene))
         with contextlib.suppress(
             HeadgateError
@@ -135,12 +136,17 @@ async def _acts(scene: Scene) -> None:
     scene.tell("the mended job is completed")
 
 
+async def _announce_burst(scene: Scene) -> None:
+    await scene.moment(scene.plan.burst_at)
+    scene.tell(f"{scene.plan.burst} calls at once: who finds the queue full is told when to come back")
+
+
 async def _outage(scene: Scene) -> None:
     primary = scene.upstreams[0]
     begins, ends = scene.plan.outage
     await scene.moment(begins)
     primary.down = True
-    scene.tell("the primary upstream goes down: every call gets 503")
+    scene.tell("the primary upstream goes down: calls go on to the fallback")
     await scene.moment(ends)
     primary.down = False
     scene.tell("the primary upstream is back")
