@@ -1,13 +1,24 @@
 """`headgate demo` as a stranger meets it: real processes, a verdict, and nothing left behind, however it ends."""
 
+import asyncio
+import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
-from cli.command_stage import PATIENCE_S, Answer, end, until
+from cli.command_stage import PATIENCE_S, end
+
+from headgate import Context
+from headgate.cli.demo.tasks import Poison, poison
+from headgate.cli.demo.upstream import SimulatedUpstream
+from headgate.providers.simulated import SimulatedOptions
+from headgate.transport import Endpoint, Limits, Response, Transport, TransportError
 
 SMALL = ("--seconds", "2", "--calls", "24", "--jobs", "10", "--lines", "3", "--keys", "2")
 RUBBISH = {
@@ -63,23 +74,31 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
 
 
-def _hear(process: "subprocess.Popen[str]", words: str) -> None:
+def _hear(process: "subprocess.Popen[str]", words: str) -> str:
+    """Everything it says up to the line with these words."""
     assert process.stdout is not None
+    heard = ""
     for line in process.stdout:
+        heard += line
         if words in line:
-            return
-    pytest.fail(f"it never said {words!r}")
+            return heard
+    pytest.fail(f"it never said {words!r}, but: {heard}")
 
 
-def test_a_small_storm_ends_with_a_verdict_and_leaves_nothing_behind(place: Place) -> None:
+def test_a_small_storm_ends_with_a_verdict_stays_as_asked_and_leaves_nothing_behind(place: Place) -> None:
     """Whatever lies around: a key, a proxy, a database and settings that nobody meant for it."""
-    done: Answer = end(place.demo(*SMALL))
-    assert done.code == 0, done.out + done.err
-    assert "PASS  nothing lost, nothing done twice, every promise kept" in done.out
-    assert "poison: killed each worker that ran it" in done.out
-    figures = {line.split("  ")[0]: line.split()[1:] for line in done.out.splitlines() if line}
-    assert figures["replayed"][0] == "1"
-    assert figures["lost"][0] == figures["doubled"][0] == "0"
+    process = place.demo(*SMALL, "--stay")
+    heard = _hear(process, "queue/status")
+    assert "PASS  nothing lost, nothing done twice, every promise kept" in heard
+    assert "poison: killed each worker that ran it" in heard
+    figures = {line.split("  ")[0]: line.split() for line in heard.splitlines() if line}
+    assert figures["replayed"][1] == "1"
+    assert figures["lost"][1] == figures["doubled"][1] == "0"
+    url = heard.split()[-1]
+    with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
+        assert json.load(answer)["total_slots"] > 0
+    process.send_signal(signal.SIGINT)
+    assert end(process).code == 0
     assert place.is_clean()
 
 
@@ -90,6 +109,46 @@ def test_ctrl_c_leaves_nothing_behind(place: Place, moment: str) -> None:
     _hear(process, moment)
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 130
-    until(place.is_clean)
+    assert end(process).code == 130
+    assert place.is_clean()
+
+
+def test_a_poison_job_that_strays_elsewhere_kills_nobody() -> None:
+    """It may end only the workers of the demo that made it."""
+
+    async def main() -> str:
+        return await poison.run(cast("Context", None), Poison("another demo's mark"))
+
+    assert "nothing was done" in asyncio.run(main())
+
+
+def test_an_upstream_counts_what_was_answered_to_the_end_and_not_who_left() -> None:
+    """The verdict rests on these counts: a worker that dies while it waits has paid for nothing."""
+    options = SimulatedOptions(latency_s=0.05)
+    upstream = SimulatedUpstream(
+        "primary", {"quick": options, "never": SimulatedOptions(outcome="stall")}, seed=1
+    )
+
+    async def main() -> None:
+        url = await upstream.start()
+        transport = Transport()
+        for question, fields in (("whole", {}), ("streamed", {"stream": True})):
+            with await _send(transport, url, question, model="quick", **fields) as response:
+                assert await response.read()
+        with contextlib.suppress(TransportError):
+            await _send(transport, url, "left", model="never", patience_s=0.2)
+        await transport.aclose()
+        await upstream.aclose()
+
+    asyncio.run(main())
+    assert upstream.counts.arrived == {"whole": 1, "streamed": 1, "left": 1}
+    assert upstream.counts.answered == {"whole": 1, "streamed": 1}
+    assert upstream.counts.in_flight == 0
+
+
+async def _send(
+    transport: Transport, url: str, question: str, *, patience_s: float = PATIENCE_S, **fields: Any
+) -> Response:
+    body = json.dumps({"messages": [{"role": "user", "content": question}], **fields}).encode()
+    endpoint = Endpoint(f"{url}/chat/completions", method="POST")
+    return await transport.send(endpoint, body, limits=Limits(total_s=patience_s))

@@ -1,9 +1,13 @@
 """The demo's verdict must be able to fail: whatever is lost, doubled or mixed up is found, and what may happen is let pass."""
 
+from typing import Any, get_type_hints
+
+import msgspec
 import pytest
 
 from headgate.cli.demo.books import Books, Counts, End, Item, Kind
 from headgate.cli.demo.verdict import Verdict, judge, percentile
+from headgate.core.job import Job
 
 ANSWER = "simulated answer to: {} [0badcafe]"
 
@@ -121,6 +125,48 @@ def test_an_answer_to_another_question_is_noticed() -> None:
     assert item.wrong_answers == 1
     item.answer(ANSWER.format("job 1"), "a")
     assert item.wrong_answers == 1
+
+
+def _job(question: str = "q", *, state: str = "completed", completions: int = 1, answer: str = "q") -> Job:
+    fields: dict[str, Any] = dict.fromkeys(Job.__struct_fields__)
+    moment = "2026-01-01T00:00:00Z"
+    fields |= {name: 0 for name, kind in get_type_hints(Job).items() if kind in {int, float, bool}}
+    fields |= dict.fromkeys(("created_at", "run_at", "expires_at"), moment)
+    fields |= {
+        "id": "job_1",
+        "task": "chat",
+        "tenant": "local",
+        "lane": "batch",
+        "model": "articles",
+        "hold": False,
+    }
+    fields |= {"state": state, "input": {"messages": [{"role": "user", "content": question}]}}
+    fields |= {"result": {"choices": [{"message": {"content": ANSWER.format(answer)}}]}}
+    fields |= {"history": [{"outcome": "completed", "at": moment}] * completions}
+    return msgspec.convert(fields, Job)
+
+
+@pytest.mark.parametrize(
+    ("jobs", "lost", "doubled", "broken"),
+    [
+        ([_job()], 0, 0, 0),
+        ([], 1, 0, 0),
+        ([_job(state="running")], 1, 0, 0),
+        ([_job(), _job()], 0, 1, 0),
+        ([_job(completions=2)], 0, 1, 0),
+        ([_job(answer="another")], 0, 0, 1),
+    ],
+)
+def test_what_the_store_says_of_a_job_goes_into_the_books(
+    jobs: list[Job], lost: int, doubled: int, broken: int
+) -> None:
+    """Looked at twice: each look takes the place of the one before."""
+    books = Books()
+    books.open("q", Kind.JOB)
+    for _ in range(2):
+        books.see(jobs)
+    verdict = judge(books, [Counts()], max_attempts=3)
+    assert (len(verdict.lost), len(verdict.doubled), len(verdict.broken)) == (lost, doubled, broken)
 
 
 @pytest.mark.parametrize(("share", "value"), [(0.5, 50), (0.99, 99), (1.0, 100)])

@@ -125,9 +125,8 @@ def _settle(item: Item, job: Job) -> None:
         # A job's history has one line for each time it was completed.
         completions = sum(entry.outcome == "completed" for entry in job.history)
         item.ends.extend([End.ANSWERED] * max(1, completions))
-        item.wrong_answers = int(
-            bool(job.batch_id or job.model) and not is_answer_to(item.name, _text(job.result))
-        )
+        if job.model is not None:
+            item.wrong_answers = int(not is_answer_to(item.name, _text(job.result)))
 
 
 def question_of(job: Job) -> str:

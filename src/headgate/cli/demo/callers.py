@@ -95,7 +95,7 @@ class Callers:
             began_at = time.monotonic()
             try:
                 told = await self._send(_body(item), key=key)
-            except (TransportError, ProviderFailure):
+            except ProviderFailure:
                 item.ends.append(End.UNHEARD)
                 return None
             if told.status == 200:

@@ -71,6 +71,7 @@ def _result(play: "asyncio.Task[int]") -> int:
 
 async def _play(plan: "Plan", *, stay: bool) -> int:
     from headgate.cli.demo import report, storm  # noqa: PLC0415 - as above
+    from headgate.cli.demo.scene import open_scene  # noqa: PLC0415 - as above
     from headgate.cli.demo.screen import Screen  # noqa: PLC0415 - as above
 
     screen = Screen(stdout())
@@ -78,7 +79,7 @@ async def _play(plan: "Plan", *, stay: bool) -> int:
         f"A storm on a gateway of its own: {plan.calls} calls, {plan.jobs} jobs, a batch of {plan.lines} lines.\n"
         "Upstreams throttle, fail and go down; workers are killed. No keys, no network.\n"
     )
-    async with storm.scene(plan, screen.tell) as scene:
+    async with open_scene(plan, screen.tell) as scene:
         async with screen.showing(scene):
             verdict = await storm.blow(scene)
         screen.show("", report.figures(scene.books, verdict), "")

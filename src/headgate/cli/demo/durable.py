@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from headgate.cli.demo.books import Books, Kind, question_of
 from headgate.cli.demo.plan import ARTICLES, TWINS, Plan
-from headgate.cli.demo.processes import until
+from headgate.cli.demo.processes import PATIENCE_S, until
 from headgate.cli.demo.tasks import POISON
 from headgate.cli.demo.upstream import HOTTEST
 from headgate.client import AsyncClient
@@ -62,7 +62,6 @@ class DurableWork:
         """A request that the upstream calls wrong: a dead letter at once. Its id."""
         job = await self._client.submit("chat", {**_chat(SPOILED), "temperature": 2 * HOTTEST})
         self._books.open(SPOILED, Kind.JOB)
-        self._books.mended = SPOILED
         await until(lambda: self._state(job.id) is JobState.DEAD_LETTER, "for the spoiled job's dead letter")
         return job.id
 
@@ -70,6 +69,7 @@ class DurableWork:
         """What a person does with a dead letter: edit its input, send it back to work."""
         await self._client.dead_letters.replay(job_id, input=_chat(SPOILED))
         await until(lambda: self._state(job_id) is JobState.COMPLETED, "for the mended job")
+        self._books.mended = SPOILED
 
     async def hand_in_poison(self) -> None:
         """Ahead of the line, so that it is met at once. Returns when it has been set aside."""
@@ -117,7 +117,7 @@ class DurableWork:
             await self._audit_batch(self._batch_id)
 
     async def _audit_batch(self, batch_id: str) -> None:
-        batch = await self._client.batches.wait(batch_id, timeout=30.0)
+        batch = await self._client.batches.wait(batch_id, timeout=PATIENCE_S)
         lines = Counter([line["custom_id"] async for line in self._client.batches.output(batch_id)])
         names = {item.name for item in self._books.of(Kind.LINE)}
         if batch["status"] != "completed" or set(lines) != names or lines.total() != len(names):

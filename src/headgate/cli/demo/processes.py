@@ -1,15 +1,14 @@
 """The demo's processes: started away from the terminal, looked after, and gone when it is over, however it ends."""
 
 import asyncio
-import contextlib
 import os
 import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import headgate
 from headgate.cli.demo.tasks import VICTIM
@@ -20,7 +19,7 @@ LOOK_EVERY_S: Final = 0.05
 _TAIL_LINES: Final = 12
 _URL: Final = r"http://127\.0\.0\.1:\d+"
 _KEPT: Final = re.compile(
-    r"PATH|HOME|LANG|LC_\w+|TMPDIR|TEMP|TMP|TZ|TERM|COLORTERM|COLUMNS|LINES|NO_COLOR|LD_LIBRARY_PATH|PYTHON\w+"
+    r"PATH|HOME|LANG|LC_\w+|TMPDIR|TEMP|TMP|TZ|TERM|COLORTERM|COLUMNS|LINES|NO_COLOR|FORCE_COLOR|LD_LIBRARY_PATH|PYTHON\w+"
 )
 
 
@@ -78,20 +77,17 @@ class Child:
 class Processes:
     """All of them. Nothing of them is left when the block ends."""
 
-    def __init__(self, folder: Path, mark: str) -> None:
+    def __init__(self, folder: Path, *, mark: str) -> None:
         self._folder = folder
-        self._env = {VICTIM: mark}
+        self._worker_env = {VICTIM: mark}
         self._children: list[Child] = []
 
-    @classmethod
-    @contextlib.contextmanager
-    def open(cls, folder: Path, *, mark: str) -> "Iterator[Processes]":
-        processes = cls(folder, mark)
-        try:
-            yield processes
-        finally:
-            for child in processes._children:
-                child.kill()
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for child in self._children:
+            child.kill()
 
     async def serve(self) -> tuple[Child, str]:
         """The gateway, without a worker, and its URL."""
@@ -103,7 +99,7 @@ class Processes:
         return child, url
 
     def work(self) -> Child:
-        return self._start("work", env=self._env)
+        return self._start("work", env=self._worker_env)
 
     def _start(self, *words: str, env: Mapping[str, str] | None = None) -> Child:
         config = ("--config", str(self._folder / "headgate.yaml"))

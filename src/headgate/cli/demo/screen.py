@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.cli.demo.books import Books, End, Kind
-from headgate.cli.demo.storm import Scene
+from headgate.cli.demo.scene import Scene
 from headgate.cli.demo.upstream import SimulatedUpstream
 
 FRAME_S: Final = 0.25

@@ -1,98 +1,22 @@
-"""The storm from its first process to its verdict: who starts what, and what happens when."""
+"""The storm itself: the load, one misfortune after the other, the rest of the work, the judgement."""
 
 import asyncio
 import contextlib
-import json
-import tempfile
 import time
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
-from pathlib import Path
 
-from headgate.cli.demo.books import Books
-from headgate.cli.demo.callers import Callers
-from headgate.cli.demo.durable import DurableWork
-from headgate.cli.demo.plan import (
-    FALLBACK,
-    PRIMARY,
-    RETRY,
-    Plan,
-    fallback_models,
-    gateway_settings,
-    primary_models,
-)
-from headgate.cli.demo.processes import LOOK_EVERY_S, Child, Processes, until
-from headgate.cli.demo.upstream import SimulatedUpstream
+from headgate.cli.demo.plan import RETRY
+from headgate.cli.demo.processes import LOOK_EVERY_S, until
+from headgate.cli.demo.scene import Scene, guard, supervise
 from headgate.cli.demo.verdict import Verdict, judge
 from headgate.cli.words import count_of
-from headgate.client import AsyncClient
 from headgate.core.errors import HeadgateError
-from headgate.machine.ids import random_id
-from headgate.transport import Transport
-
-Tell = Callable[[str], None]
-
-
-@dataclass
-class Scene:
-    """What is there while the storm blows."""
-
-    plan: Plan
-    url: str
-    server: Child
-    processes: Processes
-    upstreams: tuple[SimulatedUpstream, SimulatedUpstream]
-    durable: DurableWork
-    callers: Callers
-    books: Books
-    tell: Tell
-    started_at: float = field(default_factory=time.monotonic)
-    worker: Child | None = None
-
-    async def moment(self, share: float) -> None:
-        """Wait for this share of the storm's time to be over."""
-        await asyncio.sleep(max(0.0, self.started_at + share * self.plan.seconds - time.monotonic()))
-
-
-@contextlib.asynccontextmanager
-async def scene(plan: Plan, tell: Tell) -> AsyncIterator[Scene]:
-    """A folder, two upstreams, the gateway's process; all gone when the block ends."""
-    async with contextlib.AsyncExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headgate-demo-")))
-        primary = SimulatedUpstream(PRIMARY, primary_models(plan), seed=plan.seed)
-        fallback = SimulatedUpstream(FALLBACK, fallback_models(plan), seed=plan.seed)
-        urls = []
-        for upstream in (primary, fallback):
-            stack.push_async_callback(upstream.aclose)
-            urls.append(await upstream.start())
-        settings = gateway_settings(folder, *urls)
-        (folder / "headgate.yaml").write_text(json.dumps(settings), encoding="utf-8")
-        mark = random_id()
-        processes = stack.enter_context(Processes.open(folder, mark=mark))
-        server, url = await processes.serve()
-        tell(f"gateway {server.pid} listens at {url}")
-        client = await stack.enter_async_context(AsyncClient(url))
-        transport = Transport()
-        stack.push_async_callback(transport.aclose)
-        books = Books()
-        yield Scene(
-            plan,
-            url,
-            server,
-            processes,
-            (primary, fallback),
-            DurableWork(client, books, mark=mark),
-            Callers(url, transport, books),
-            books,
-            tell,
-        )
 
 
 async def blow(scene: Scene) -> Verdict:
     """The load, the acts, the rest of the work, the judgement."""
     async with asyncio.TaskGroup() as background:
         duties = [
-            background.create_task(duty) for duty in (_supervise(scene), scene.durable.watch(), _guard(scene))
+            background.create_task(duty) for duty in (supervise(scene), scene.durable.watch(), guard(scene))
         ]
         await until(lambda: scene.worker is not None, "for the first worker")
         scene.started_at = time.monotonic()
@@ -103,9 +27,8 @@ async def blow(scene: Scene) -> Verdict:
             storm.create_task(scene.durable.hand_in_batch(scene.plan))
             storm.create_task(_announce_burst(scene))
             storm.create_task(_acts(scene))
-        with contextlib.suppress(
-            HeadgateError
-        ):  # What has not ended by then is lost, and the verdict says so.
+        # What has not ended by then is lost, and the verdict says so.
+        with contextlib.suppress(HeadgateError):
             await until(lambda: not scene.books.open_jobs, "for the last job")
         scene.tell("the storm is over; reading everything back")
         for duty in duties:
@@ -117,7 +40,7 @@ async def blow(scene: Scene) -> Verdict:
 async def stay(scene: Scene) -> None:
     """Until somebody ends it: a call every second, and a worker for what is replayed."""
     async with asyncio.TaskGroup() as group:
-        for duty in (_supervise(scene), _guard(scene), scene.callers.trickle()):
+        for duty in (supervise(scene), guard(scene), scene.callers.trickle()):
             group.create_task(duty)
 
 
@@ -127,7 +50,6 @@ async def _acts(scene: Scene) -> None:
     scene.tell("a job asks for temperature 4, the upstream says 400: a dead letter")
     await _outage(scene)
     await _kill(scene)
-    # Not earlier: three crashes make poison, also of a job that only stood beside.
     await scene.moment(scene.plan.poison_at)
     await _poison(scene)
     await scene.moment(scene.plan.mend_at)
@@ -153,7 +75,7 @@ async def _outage(scene: Scene) -> None:
 
 
 async def _kill(scene: Scene) -> None:
-    """The worker, amid its jobs. Returns when those have ended all the same."""
+    """The worker, amid its jobs. Returns when those have ended all the same: two more crashes would make poison of them."""
     await scene.moment(scene.plan.kill_at)
     while not await scene.durable.running():  # noqa: ASYNC110 - another process
         await asyncio.sleep(LOOK_EVERY_S)
@@ -170,35 +92,3 @@ async def _poison(scene: Scene) -> None:
     scene.tell("a poison job is handed in: whoever runs it dies")
     await scene.durable.hand_in_poison()
     scene.tell(f"after {scene.durable.poison_crashes} dead workers it is set aside: a dead letter, poison")
-
-
-async def _supervise(scene: Scene) -> None:
-    """Whenever the worker dies, the next one starts, as under any service manager."""
-    while True:
-        worker = scene.worker
-        if worker is None:
-            worker = scene.worker = await _start_worker(scene)
-        await _end_of(worker)
-        if not worker.killed:
-            raise HeadgateError(worker.trouble())
-        scene.worker = None
-        scene.books.worker_deaths += 1
-        scene.tell(f"worker {worker.pid} is dead; the next one starts")
-
-
-async def _start_worker(scene: Scene) -> Child:
-    worker = scene.processes.work()
-    await until(lambda: worker.at_work or worker.over, "for a worker's start")
-    if worker.at_work:
-        scene.tell(f"worker {worker.pid} at work")
-    return worker
-
-
-async def _guard(scene: Scene) -> None:
-    await _end_of(scene.server)
-    raise HeadgateError(scene.server.trouble())
-
-
-async def _end_of(child: Child) -> None:
-    while not child.over:  # noqa: ASYNC110 - another process
-        await asyncio.sleep(LOOK_EVERY_S)
