@@ -74,6 +74,8 @@ class Counts:
     """Question → answers written out to the end."""
     throttled: int = 0
     failed: int = 0
+    left: int = 0
+    """Whoever asked was gone before the answer: a killed worker, mostly."""
     in_flight: int = 0
 
 

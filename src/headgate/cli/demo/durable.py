@@ -13,6 +13,7 @@ from headgate.cli.demo.tasks import POISON
 from headgate.cli.demo.upstream import HOTTEST
 from headgate.client import AsyncClient
 from headgate.core.job import Job, JobState
+from headgate.core.job_rules import SUSPECT_AFTER
 
 LOOK_EVERY_S: Final = 0.5
 PAGE: Final = 500
@@ -88,6 +89,11 @@ class DurableWork:
     @property
     def poison_crashes(self) -> int:
         return max((job.crashes for job in self._records.values() if job.task == POISON), default=0)
+
+    @property
+    def suspects(self) -> int:
+        """Jobs that were beside two deaths: they run one at a time now."""
+        return sum(job.crashes >= SUSPECT_AFTER and not job.state.final for job in self._records.values())
 
     def _state(self, job_id: str) -> JobState | None:
         record = self._records.get(job_id)

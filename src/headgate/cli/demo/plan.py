@@ -44,7 +44,7 @@ class Plan:
     @property
     def answer_s(self) -> float:
         """How long an article takes: long enough to be running when a worker dies."""
-        return min(2.0, max(0.2, self.seconds / 20))
+        return min(1.5, max(0.2, self.seconds / 20))
 
     @property
     def burst(self) -> int:

@@ -87,7 +87,7 @@ def work_table(books: Books) -> Table:
 
 
 def upstream_table(upstreams: tuple[SimulatedUpstream, ...]) -> Table:
-    table = _table("upstream", "calls", "answered", "in flight", "throttled", "failed", "state")
+    table = _table("upstream", "calls", "answered", "open", "failed", "cut off", "throttled", "state")
     for upstream in upstreams:
         counts = upstream.counts
         table.add_row(
@@ -95,8 +95,9 @@ def upstream_table(upstreams: tuple[SimulatedUpstream, ...]) -> Table:
             str(counts.arrived.total()),
             _number(counts.answered.total(), "green"),
             _number(counts.in_flight, ""),
-            _number(counts.throttled, "yellow"),
             _number(counts.failed, "red"),
+            _number(counts.left, "yellow"),
+            _number(counts.throttled, "yellow"),
             Text("down", style="red") if upstream.down else Text("up", style="green"),
         )
     return table
@@ -106,7 +107,7 @@ def _table(*headings: str) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), header_style="dim", pad_edge=False)
     for number, heading in enumerate(headings):
         table.add_column(
-            heading, justify="right" if number else "left", no_wrap=True, min_width=9 if number else 11
+            heading, justify="right" if number else "left", no_wrap=True, min_width=8 if number else 11
         )
     return table
 

@@ -92,3 +92,5 @@ async def _poison(scene: Scene) -> None:
     scene.tell("a poison job is handed in: whoever runs it dies")
     await scene.durable.hand_in_poison()
     scene.tell(f"after {scene.durable.poison_crashes} dead workers it is set aside: a dead letter, poison")
+    if suspects := scene.durable.suspects:
+        scene.tell(f"{count_of(suspects, 'job')} beside two of the deaths: one at a time from now on")

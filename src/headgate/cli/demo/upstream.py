@@ -1,5 +1,6 @@
 """A provider in OpenAI's format on loopback that misbehaves as ordered, and keeps its own count of what reaches it."""
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
@@ -66,6 +67,9 @@ class SimulatedUpstream:
             await self._answer(exchange, asked, question)
         except ProviderFailure as error:
             await self._refuse(exchange, error.failure)
+        except asyncio.CancelledError:
+            self.counts.left += 1
+            raise
         finally:
             self.counts.in_flight -= 1
 
