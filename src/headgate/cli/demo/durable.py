@@ -60,8 +60,9 @@ class DurableWork:
         self._batch_id = str(batch["id"])
 
     async def hand_in_spoiled(self) -> str:
-        """A request that the upstream calls wrong: a dead letter at once. Its id."""
-        job = await self._client.submit("chat", {**_chat(SPOILED), "temperature": 2 * HOTTEST})
+        """A request that the upstream calls wrong: a dead letter at once, ahead of the line. Its id."""
+        given = {**_chat(SPOILED), "temperature": 2 * HOTTEST}
+        job = await self._client.submit("chat", given, lane="interactive")
         self._books.open(SPOILED, Kind.JOB)
         await until(lambda: self._state(job.id) is JobState.DEAD_LETTER, "for the spoiled job's dead letter")
         return job.id

@@ -27,14 +27,20 @@ async def blow(scene: Scene) -> Verdict:
             storm.create_task(scene.durable.hand_in_batch(scene.plan))
             storm.create_task(_announce_burst(scene))
             storm.create_task(_acts(scene))
-        # What has not ended by then is lost, and the verdict says so.
+        # What never ends is lost, and the verdict says so.
         with contextlib.suppress(HeadgateError):
-            await until(lambda: not scene.books.open_jobs, "for the last job")
+            while scene.books.open_jobs:
+                await _fewer_than(scene, scene.books.open_jobs)
         scene.tell("the storm is over; reading everything back")
         for duty in duties:
             duty.cancel()
     await scene.durable.audit()
     return judge(scene.books, [one.counts for one in scene.upstreams], max_attempts=RETRY.max_attempts)
+
+
+async def _fewer_than(scene: Scene, left: int) -> None:
+    """Patience is for a standstill: however many there are, each that ends renews it."""
+    await until(lambda: scene.books.open_jobs < left, "for the next job to end")
 
 
 async def stay(scene: Scene) -> None:
@@ -77,7 +83,7 @@ async def _outage(scene: Scene) -> None:
 async def _kill(scene: Scene) -> None:
     """The worker, amid its jobs. Returns when those have ended all the same: two more crashes would make poison of them."""
     await scene.moment(scene.plan.kill_at)
-    while not await scene.durable.running():  # noqa: ASYNC110 - another process
+    while scene.books.open_jobs and not await scene.durable.running():  # noqa: ASYNC110 - another process
         await asyncio.sleep(LOOK_EVERY_S)
     if scene.worker is not None:
         scene.tell(f"kill -9 {scene.worker.pid}: the worker dies amid its jobs")
