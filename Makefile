@@ -27,7 +27,7 @@ $(VENV)/.dev: $(VENV)/.run requirements/dev.lock
 	@$(PIP) install --require-hashes --requirement requirements/dev.lock
 	@touch $@
 
-demo: $(VENV)/.run ## A storm of calls on the simulated provider, with a verdict
+demo: $(VENV)/.run ## A storm on a gateway of its own, with a verdict
 	@$(BIN)/headgate demo
 
 test: $(VENV)/.dev browser ## All tests

@@ -11,8 +11,9 @@ import subprocess
 import sys
 import time
 
+from inner_storm import SETTINGS, Books, Plan, blow, judge
+
 from headgate import wiring
-from headgate.cli.storm import SETTINGS, Books, Plan, blow, judge
 from headgate.planner import virtual
 from headgate.planner.virtual import World
 

@@ -30,14 +30,6 @@ def test_the_version_is_the_package_s(tmp_path: Path) -> None:
     assert _run("--version", cwd=tmp_path).stdout == f"headgate {headgate.__version__}\n"
 
 
-def test_the_demo_ends_with_a_verdict_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    done = _run("demo", "--calls", "60", "--seconds", "1.5", cwd=tmp_path)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "60 asked = " in done.stdout
-    assert "PASS" in done.stdout
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_config_check_prints_what_is_in_force_and_the_worst_case(tmp_path: Path) -> None:
     (tmp_path / "headgate.yaml").write_text(
         "models: {summary: {upstreams: [{provider: simulated, slots: 2}, {provider: simulated}]}}"

@@ -1,4 +1,4 @@
-"""A storm of calls, and the books kept of it from outside: what was asked, and how each call ended."""
+"""A storm of calls inside one process, on any clock, and its books: what was asked, and how each call ended."""
 
 import asyncio
 import random
@@ -63,15 +63,9 @@ class Books:
     """What happened, counted apart: by the callers, and by the events the gateway told."""
 
     planned: int
-    asked: int = 0
     ends: Counter[str] = field(default_factory=Counter)
     wrong_answers: int = 0
     told: Counter[str] = field(default_factory=Counter)
-    attempts: int = 0
-    retries: int = 0
-    fallbacks: int = 0
-    promised_s: list[float] = field(default_factory=list)
-    latest: str = ""
 
     @property
     def ended(self) -> int:
@@ -80,18 +74,6 @@ class Books:
     def hear(self, event: events.Event) -> None:
         """A listener like any other."""
         match event:
-            case events.AttemptEnded():
-                self.attempts += 1
-            case events.RetryScheduled(failure=failure, delay_ms=delay_ms):
-                self.retries += 1
-                self.latest = f"retry in {delay_ms:.0f} ms after {failure.error}"
-            case events.FellBack(next_upstream=following, reason=reason):
-                self.fallbacks += 1
-                self.latest = f"{reason}: on to {following}"
-            case events.GatePaused(upstream=upstream, pause_s=pause_s):
-                self.latest = f"{upstream} asked to wait {pause_s:.1f} s: everybody does"
-            case events.BreakerChanged(upstream=upstream, state=state):
-                self.latest = f"breaker of {upstream}: {state}"
             case events.Responded(request_id=request_id) | events.Cancelled(request_id=request_id):
                 self.told[request_id] += 1
             case _:
@@ -134,7 +116,6 @@ async def blow(gateway: Gateway, plan: Plan, books: Books) -> None:
 
 
 async def _caller(gateway: Gateway, books: Books, number: int, hurry: float) -> None:
-    books.asked += 1
     text = f"question {number}"
     call = asyncio.create_task(
         gateway.complete(
@@ -156,8 +137,7 @@ async def _end(call: "asyncio.Task[Any]", books: Books, text: str) -> str:
         reply = await call
     except asyncio.CancelledError:
         return "cancelled"
-    except Refused as refusal:
-        books.promised_s.append(refusal.retry_after_s)
+    except Refused:
         return "refused"
     except DeadlineExceeded:
         return "expired"
