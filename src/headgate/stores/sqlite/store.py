@@ -29,11 +29,19 @@ class SqliteStore(JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, Acces
     """`core.ports.store.Store` in one file. Several processes may open it."""
 
     def __init__(
-        self, path: Path, *, clock: Clock, new_id: Callable[[], str], vfs: str | None = None
+        self,
+        path: Path,
+        *,
+        clock: Clock,
+        new_id: Callable[[], str],
+        vfs: str | None = None,
+        lasting: bool = True,
     ) -> None:
+        """With `lasting=False` nobody waits for the disk: for a file that is thrown away with its process."""
         self._place = Place(path)
         self.name = self._place.name
         self._vfs = vfs
+        self._lasting = lasting
         self._listeners = Listeners(self.name)
         self._doorbell = Doorbell(self._place.path.parent / "nodes", new_id())
         self._writer = Writer(
@@ -91,7 +99,7 @@ class SqliteStore(JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, Acces
 
     def _connect(self) -> apsw.Connection:
         self._place.check()
-        return connect(self._place.path, vfs=self._vfs)
+        return connect(self._place.path, vfs=self._vfs, lasting=self._lasting)
 
     def _ring(self) -> None:
         self._listeners.ring()
