@@ -6,13 +6,14 @@ from typing import Final
 import msgspec
 
 from headgate.planner.books import DEAD, EXPIRED, FAILED
-from headgate.planner.pressure import Pressure
+from headgate.planner.pressure import INTERVAL, PAUSE, REQUESTS, TOKENS, WORKERS, Pressure, Values
 from headgate.planner.run import Bench, Changes
 from headgate.planner.scenario import Scenario
 from headgate.planner.summary import Summary, play
 
 MOST_ITEMS: Final = 1000
-"""A longer load is tried by its first part."""
+LONGEST_S: Final = 1800.0
+"""A load of more than so many items, or that takes longer, is tried by its first part."""
 MOST_RUNS: Final = 3
 MOST_STEPS: Final = 4
 WORTH: Final = 0.05
@@ -40,9 +41,11 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     """Settings and the values that were tried."""
 
 
-def advise(bench: Bench, scenario: Scenario, *, changes: Changes, seed: int, runs: int) -> Advice:
-    """Try one change at a time, then more of the one that helps most."""
-    part = scenario.cut_to(MOST_ITEMS)
+def advise(
+    bench: Bench, scenario: Scenario, found: Summary, *, changes: Changes, seed: int, runs: int
+) -> Advice:
+    """Try one change at a time, then more of the one that helps most. `found` is how it goes without any."""
+    part = scenario.cut(min(1.0, MOST_ITEMS / scenario.count, LONGEST_S / max(1.0, found.span_s)))
     trial = _Trials(bench, part, seed, min(runs, MOST_RUNS, max(1, MOST_ITEMS // part.count)))
     base = trial.play(changes)
     tried = [
@@ -115,46 +118,54 @@ def _candidates(
 ) -> Iterator[tuple[str, float]]:
     """One step for each setting that could matter, given how the run went."""
     values = bench.values(changes)
-    for name in ("slots", "jobs.workers"):
-        if (value := values[name]) and (name == "slots" or _has_jobs(scenario)):
-            yield name, int(value) * 2
-    if (slots := values["slots"]) and slots > 1 and _felt(base.pressures, "pause") > 0:
-        yield "slots", int(slots) // 2
-    if interval_s := values["interval_s"]:
-        yield "interval_s", interval_s / 2
-    for name in ("requests_per_minute", "tokens_per_minute"):
-        if value := values[name]:
-            yield name, int(value) * 2
-    yield from _below_the_upstream_s_limit(scenario, base)
+    jobs = any(load.kind == "jobs" for load in scenario.loads)
+    yield from _more_at_once(values, base, jobs=jobs)
+    yield from _other_pacing(values, scenario, base)
+    yield from _more_patience(values, base, jobs=jobs)
+
+
+def _more_at_once(values: Values, base: Summary, *, jobs: bool) -> Iterator[tuple[str, float]]:
+    slots = int(values["slots"] or 1)
+    yield "slots", slots * 2
+    if slots > 1 and _felt(base.pressures, PAUSE):
+        yield "slots", slots // 2
     if values["reserved_slots"]:
         yield "reserved_slots", 0
-    if (depth := values["depth"]) and base.refusals.get("queue_full"):
-        yield "depth", int(depth) * 2
-    if (attempts := values["max_attempts"]) and base.ends.get(FAILED):
-        yield "max_attempts", int(attempts) * 2
-    if (attempts := values["jobs.max_attempts"]) and base.ends.get(DEAD):
-        yield "jobs.max_attempts", int(attempts) * 2
-    if (total_s := values["total_s"]) and base.ends.get(EXPIRED):
-        yield "total_s", total_s * 2
-    for name in ("first_wait_s", "jobs.first_wait_s"):
-        if (wait_s := values[name]) and base.retries and name.startswith("jobs.") == _has_jobs(scenario):
-            yield name, wait_s / 2
+    if jobs:
+        yield WORKERS, int(values[WORKERS] or 1) * 2
 
 
-def _below_the_upstream_s_limit(scenario: Scenario, base: Summary) -> Iterator[tuple[str, float]]:
-    """Pacing at the limit itself spares the pauses that follow each step over it."""
+def _other_pacing(values: Values, scenario: Scenario, base: Summary) -> Iterator[tuple[str, float]]:
+    if interval_s := values[INTERVAL]:
+        yield INTERVAL, interval_s / 2
+    for name in (REQUESTS, TOKENS):
+        if value := values[name]:
+            yield name, int(value) * 2
     shape = scenario.upstream
-    if shape is None or not _felt(base.pressures, "pause"):
+    if shape is None or not _felt(base.pressures, PAUSE):
         return
+    # Pacing at the upstream's own limit spares the pauses that follow each step over it.
     if shape.requests_per_minute is not None:
-        yield "interval_s", round(60 / shape.requests_per_minute, 3)
+        yield INTERVAL, round(60 / shape.requests_per_minute, 3)
     if shape.tokens_per_minute is not None:
-        yield "tokens_per_minute", shape.tokens_per_minute
+        yield TOKENS, shape.tokens_per_minute
+
+
+def _more_patience(values: Values, base: Summary, *, jobs: bool) -> Iterator[tuple[str, float]]:
+    """For what was lost: more room, more attempts, more time; and shorter waits where there were any."""
+    lost_by = {
+        "depth": base.refusals.get("queue_full"),
+        "max_attempts": base.ends.get(FAILED),
+        "jobs.max_attempts": base.ends.get(DEAD),
+        "total_s": base.ends.get(EXPIRED) or base.ends.get(DEAD),
+    }
+    for name, lost in lost_by.items():
+        if lost and (value := values[name]):
+            yield name, value * 2
+    name = "jobs.first_wait_s" if jobs else "first_wait_s"
+    if base.retries and (wait_s := values[name]):
+        yield name, wait_s / 2
 
 
 def _felt(found: Sequence[Pressure], limit: str) -> float:
     return next((pressure.share for pressure in found if pressure.limit == limit), 0.0)
-
-
-def _has_jobs(scenario: Scenario) -> bool:
-    return any(load.kind == "jobs" for load in scenario.loads)

@@ -44,8 +44,7 @@ class UpstreamBooks:
     calls: int = 0
     busy_s: float = 0.0
     tokens: int = 0
-    throttled: int = 0
-    failed: int = 0
+    answered: int = 0
     paused_s: float = 0.0
     paused_until: float = 0.0
     open_s: float = 0.0
@@ -132,11 +131,8 @@ class Books:
         upstream.busy_s += duration_s
         upstream.tokens += event.usage.total_tokens if event.usage is not None else 0
         if event.failure is None:
+            upstream.answered += 1
             self._called_at[event.request_ids[0]] = self.now() - duration_s
-        elif event.failure.kind == "throttled":
-            upstream.throttled += 1
-        else:
-            upstream.failed += 1
 
     def _pause(self, upstream: UpstreamBooks, pause_s: float) -> None:
         """Pauses overlap: only what is new of each counts."""

@@ -10,7 +10,7 @@ import msgspec
 from headgate.core.messages import Lane
 from headgate.planner.books import UpstreamBooks
 from headgate.planner.run import Run
-from headgate.planner.scenario import Scenario
+from headgate.planner.scenario import Scenario, UpstreamShape
 
 TIGHT: Final = 0.6
 """A limit that was used to this share of the time is what holds the work up."""
@@ -21,8 +21,11 @@ WORKERS: Final = "jobs.workers"
 INTERVAL: Final = "interval_s"
 REQUESTS: Final = "requests_per_minute"
 TOKENS: Final = "tokens_per_minute"
+UPSTREAM_REQUESTS: Final = "upstream requests"
+UPSTREAM_TOKENS: Final = "upstream tokens"
+"""The upstream's own limits, as they were described."""
 PAUSE: Final = "pause"
-"""The upstream's own limit: it asked to wait."""
+"""The upstream asked everybody to wait."""
 BREAKER: Final = "breaker"
 LOAD: Final = "load"
 """The work itself takes so long to arrive."""
@@ -52,10 +55,10 @@ def tightest(found: Sequence[Pressure]) -> Pressure | None:
 
 
 def _of_run(run: Run, scenario: Scenario, values: Values) -> dict[str, float]:
-    # Until the last call was over: a run's end may be a caller's last wait in vain.
     span_s = max(run.span_s, 1e-9)
     first = max(run.books.upstreams.values(), key=lambda upstream: upstream.calls, default=UpstreamBooks())
     number: Callable[[str], float] = lambda name: values.get(name) or 0.0  # noqa: E731 - a word for this function only
+    shape = scenario.upstream or UpstreamShape(latency=1)
     open_s = first.open_s + (0.0 if math.isnan(first.opened_at) else run.span_s - first.opened_at)
     return {
         SLOTS: first.busy_s / (_slots(scenario, number) * span_s),
@@ -63,6 +66,8 @@ def _of_run(run: Run, scenario: Scenario, values: Values) -> dict[str, float]:
         INTERVAL: number(INTERVAL) * first.calls / span_s,
         REQUESTS: _per_minute(first.calls, number(REQUESTS), span_s),
         TOKENS: _per_minute(first.tokens, number(TOKENS), span_s),
+        UPSTREAM_REQUESTS: _per_minute(first.answered, shape.requests_per_minute or 0, span_s),
+        UPSTREAM_TOKENS: _per_minute(first.tokens, shape.tokens_per_minute or 0, span_s),
         PAUSE: min(first.paused_s, span_s) / span_s,
         BREAKER: open_s / span_s,
         LOAD: run.last_arrival_s / span_s,

@@ -148,9 +148,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if self.count > MOST_ITEMS:
             raise ValueError(f"a plan takes at most {MOST_ITEMS:,} items, not {self.count:,}")
 
-    def cut_to(self, most: int) -> "Scenario":
-        """The same question for the first part of the load, all parts shortened alike."""
-        share = min(1.0, most / self.count)
+    def cut(self, share: float) -> "Scenario":
+        """The same question for the first part of the load, all of it shortened alike."""
         return msgspec.structs.replace(self, load=[load.cut(share) for load in self.loads])
 
 

@@ -13,6 +13,9 @@ from headgate.planner.pressure import Pressure, pressures
 from headgate.planner.run import Bench, Changes, Run, run_once
 from headgate.planner.scenario import Scenario
 
+MOST_RUNS: Final = 20
+CHEAP: Final = 10_000
+"""What a run costs grows with its items and with the seconds it plays; all runs together stay about there."""
 _Z95: Final = 1.96
 
 
@@ -29,7 +32,6 @@ class Waits(msgspec.Struct, frozen=True):
     """From arrival to the beginning of the call that answered, over all answered items of one lane."""
 
     lane: str
-    answered: int
     p50_s: float
     p99_s: float
 
@@ -70,10 +72,15 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         return not self.ends.get(UNFINISHED)
 
 
-def play(bench: Bench, scenario: Scenario, *, changes: Changes, seed: int, runs: int) -> tuple[Summary, Run]:
-    """The scenario under so many seeds, and the first of its runs."""
-    played = [run_once(bench, scenario, changes=changes, seed=seed + number) for number in range(runs)]
-    return summarise(played, scenario, bench.values(changes)), played[0]
+def play(
+    bench: Bench, scenario: Scenario, *, changes: Changes, seed: int, runs: int | None
+) -> tuple[Summary, Run]:
+    """The scenario under so many seeds, or as many as are cheap; and the first of its runs."""
+    first = run_once(bench, scenario, changes=changes, seed=seed)
+    if runs is None:
+        runs = max(1, min(MOST_RUNS, int(CHEAP / (scenario.count + first.span_s))))
+    more = [run_once(bench, scenario, changes=changes, seed=seed + number) for number in range(1, runs)]
+    return summarise([first, *more], scenario, bench.values(changes)), first
 
 
 def summarise(runs: Sequence[Run], scenario: Scenario, values: Mapping[str, float | None]) -> Summary:
@@ -117,14 +124,18 @@ def percentile(values: Iterable[float], share: float) -> float:
 
 
 def _waits(runs: Sequence[Run]) -> list[Waits]:
-    by_lane: dict[str, list[float]] = {}
+    """Medians over the runs."""
+    found: dict[str, list[list[float]]] = {}
     for run in runs:
+        by_lane: dict[str, list[float]] = {}
         for item in run.books.items:
             if item.end == ANSWERED:
                 by_lane.setdefault(str(item.lane), []).append(item.wait_s)
+        for lane, waits in by_lane.items():
+            found.setdefault(lane, []).append(waits)
     return [
-        Waits(lane, len(waits) // len(runs), percentile(waits, 0.5), percentile(waits, 0.99))
-        for lane, waits in sorted(by_lane.items(), reverse=True)
+        Waits(lane, *(median(percentile(waits, share) for waits in by_run) for share in (0.5, 0.99)))
+        for lane, by_run in sorted(found.items(), reverse=True)
     ]
 
 

@@ -46,7 +46,7 @@ def sweep(
     *,
     changes: Changes,
     seed: int,
-    runs: int,
+    runs: int | None,
 ) -> Iterator[Row]:
     for row in rows:
         yield Row(row, play(bench, scenario, changes={**changes, **row}, seed=seed, runs=runs)[0])
