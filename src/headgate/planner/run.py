@@ -24,7 +24,10 @@ Changes = Mapping[str, float]
 class Bench(Protocol):
     """Where gateways are put together: with the user's settings, some of them changed, and the described upstreams."""
 
-    model: str
+    @property
+    def model(self) -> str:
+        """Whom all calls go to."""
+        ...
 
     def open(
         self, world: World, scenario: Scenario, changes: Changes, task: Task[Any, Any]
