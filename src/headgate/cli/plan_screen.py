@@ -20,8 +20,9 @@ from headgate.cli.plan_words import (
 from headgate.cli.screen import stdout
 from headgate.cli.tables import Column, lay_out
 from headgate.cli.tables import Row as TableRow
+from headgate.cli.words import count_of
 from headgate.planner.plan import Plan
-from headgate.planner.summary import Summary
+from headgate.planner.summary import Summary, unit_for
 from headgate.planner.sweep import Row
 
 LABEL = 11
@@ -79,7 +80,7 @@ def _answer(plan: Plan) -> Iterator[tuple[str, str]]:
 
 
 def _finished(summary: Summary) -> str:
-    runs = "1 run" if summary.runs == 1 else f"{summary.runs} runs"
+    runs = count_of(summary.runs, "run")
     if not summary.finished:
         return f"not within {length(summary.span_high_s)} ({runs})"
     if summary.span_high_s - summary.span_low_s < 0.01 * summary.span_s:
@@ -122,28 +123,29 @@ def _advice(plan: Plan) -> Iterator[tuple[str, str]]:
     for step in advice.others:
         yield "or", step_in_words(step)
     if advice.in_vain:
-        yield "no gain", ", ".join(f"{name} {value:g}" for name, value in advice.in_vain)
+        yield "no gain", ", ".join(f"{change.setting} {change.after:g}" for change in advice.in_vain)
     if advice.tried_items < plan.scenario.count:
         yield "", f"(changes were tried on the first {advice.tried_items:,} of {plan.scenario.count:,} items)"
 
 
 def _table(plan: Plan, width: int) -> Iterator[Text]:
-    swept = list(plan.rows[0].changes)
+    """All lengths of time in one unit: rows are there to be compared."""
+    unit_s, unit = unit_for(max(row.summary.span_high_s for row in plan.rows))
     late = plan.scenario.finish_by_s is not None
-    headings = ["finished", "range", "lost", "p99 wait", "calls/item", *(["late"] if late else [])]
-    columns = [Column(heading, right=True) for heading in (*swept, *headings)]
-    rows = [TableRow(tuple(Text(cell) for cell in _cells(row, late=late))) for row in plan.rows]
-    return lay_out(columns, rows, width=width, note="")
+    headings = ("finished", "least", "most", "p99 wait", "lost", "calls/item", *(["late"] if late else []))
+    columns = [Column(heading, right=True) for heading in (*plan.rows[0].changes, *headings)]
+    rows = [TableRow(tuple(map(Text, _cells(row, unit_s)))) for row in plan.rows]
+    runs = count_of(plan.rows[0].summary.runs, "run")
+    yield Text(f"{runs} per row; times in {unit}", "dim")
+    yield from lay_out(columns, rows, width=width, note="")
 
 
-def _cells(row: Row, *, late: bool) -> Iterator[str]:
+def _cells(row: Row, unit_s: float) -> Iterator[str]:
     summary = row.summary
     yield from (f"{value:g}" for value in row.changes.values())
-    yield length(summary.span_s)
-    alike = summary.span_high_s - summary.span_low_s < 0.01 * summary.span_s
-    yield "–" if alike else f"{length(summary.span_low_s)}–{length(summary.span_high_s)}"
+    for seconds in (summary.span_s, summary.span_low_s, summary.span_high_s, summary.p99_wait_s):
+        yield f"{seconds / unit_s:,.1f}"
     yield amount(summary.lost)
-    yield length(summary.p99_wait_s)
     yield f"{summary.calls / summary.items:.2f}"
-    if late and summary.late is not None:
+    if summary.late is not None:
         yield f"{summary.late.times} of {summary.late.of}"

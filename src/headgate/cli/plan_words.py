@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from headgate.planner.advice import Advice, Step
+from headgate.planner.advice import Advice, Change, Step
 from headgate.planner.pressure import (
     BREAKER,
     INTERVAL,
@@ -124,7 +124,6 @@ def limit_in_words(summary: Summary, values: Mapping[str, float | None]) -> str:
 
 
 def step_in_words(step: Step) -> str:
-    before = "none" if step.before is None else f"{step.before:g}"
     parts = []
     if abs(step.was.lost - step.now.lost) >= 0.005 * step.was.items:
         parts.append(f"{amount(step.was.lost)} → {amount(step.now.lost)} lost")
@@ -132,13 +131,18 @@ def step_in_words(step: Step) -> str:
         parts.append(f"{length(step.was.span_s)} → {length(step.now.span_s)}")
     if not parts:
         parts.append(f"p99 wait {length(step.was.p99_wait_s)} → {length(step.now.p99_wait_s)}")
-    return f"{step.setting} {before} → {step.after:g}: {', '.join(parts)}"
+    return f"{' and '.join(map(_change, step.changes))}: {', '.join(parts)}"
+
+
+def _change(change: Change) -> str:
+    before = "none" if change.before is None else f"{change.before:g}"
+    return f"{change.setting} {before} → {change.after:g}"
 
 
 def beyond_in_words(advice: Advice, values: Mapping[str, float | None]) -> str | None:
     """What is the limit after the last step that helped."""
     last = advice.steps[-1]
     blamed = tightest(last.now.pressures)
-    if blamed is None or blamed.limit == last.setting:
+    if blamed is None or blamed.limit in last.settings:
         return None
-    return f"after that, {limit_in_words(last.now, {**values, last.setting: last.after})}"
+    return f"after that, {limit_in_words(last.now, {**values, **last.settings})}"

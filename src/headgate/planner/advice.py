@@ -6,28 +6,37 @@ from typing import Final
 import msgspec
 
 from headgate.planner.books import DEAD, EXPIRED, FAILED
-from headgate.planner.pressure import INTERVAL, PAUSE, REQUESTS, TOKENS, WORKERS, Pressure, Values
+from headgate.planner.pressure import INTERVAL, PAUSE, REQUESTS, TIGHT, TOKENS, WORKERS, Pressure, Values
 from headgate.planner.run import Bench, Changes
 from headgate.planner.scenario import Scenario
 from headgate.planner.summary import Summary, play
 
-MOST_ITEMS: Final = 500
-LONGEST_S: Final = 900.0
-"""A load of more than so many items, or that takes longer, is tried by its first part."""
+CHEAP: Final = 800
+"""A load that costs more than so many items is tried by its first part."""
 MOST_RUNS: Final = 3
-MOST_STEPS: Final = 4
+MOST_STEPS: Final = 3
 WORTH: Final = 0.05
 """A gain below this share is none."""
 
 
-class Step(msgspec.Struct, frozen=True):
-    """One setting changed, and what came of it."""
+class Change(msgspec.Struct, frozen=True):
+    """One setting and what it was."""
 
     setting: str
     before: float | None
     after: float
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One setting changed, or several that only help together, and what came of it."""
+
+    changes: Sequence[Change]
     was: Summary
     now: Summary
+
+    @property
+    def settings(self) -> Changes:
+        return {change.setting: change.after for change in self.changes}
 
 
 class Advice(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,28 +46,30 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     base: Summary
     steps: Sequence[Step]
     others: Sequence[Step]
-    in_vain: Sequence[tuple[str, float]]
-    """Settings and the values that were tried."""
+    in_vain: Sequence[Change]
 
 
 def advise(
     bench: Bench, scenario: Scenario, found: Summary, *, changes: Changes, seed: int, runs: int
 ) -> Advice:
     """Try one change at a time, then more of the one that helps most. `found` is how it goes without any."""
-    part = scenario.cut(min(1.0, MOST_ITEMS / scenario.count, LONGEST_S / max(1.0, found.span_s)))
-    trial = _Trials(bench, part, seed, min(runs, MOST_RUNS, max(1, MOST_ITEMS // part.count)))
+    share = min(1.0, CHEAP / scenario.cost(found.span_s))
+    part = scenario.cut(share)
+    affordable = max(1, int(CHEAP / part.cost(found.span_s * share)))
+    trial = _Trials(bench, part, seed, min(runs, MOST_RUNS, affordable))
     base = trial.play(changes)
-    tried = [
-        trial.step(changes, base, name, value) for name, value in _candidates(bench, part, changes, base)
-    ]
-    helpful = sorted((step for step in tried if gain(step.was, step.now) >= WORTH), key=_worth, reverse=True)
-    steps = list(trial.further(changes, helpful[0])) if helpful else []
+    candidates = list(_candidates(bench, part, changes, base))
+    tried = [trial.step(changes, base, {name: value}) for name, value in candidates]
+    helpful = sorted(filter(_helps, tried), key=_worth, reverse=True)
+    together = _tight_together(base, candidates)
+    if not helpful and len(together) > 1:
+        helpful = [step for step in [trial.step(changes, base, together)] if _helps(step)]
     return Advice(
         tried_items=part.count,
         base=base,
-        steps=steps,
+        steps=list(trial.further(changes, helpful[0])) if helpful else (),
         others=helpful[1:],
-        in_vain=[(step.setting, step.after) for step in tried if step not in helpful],
+        in_vain=[step.changes[0] for step in tried if not _helps(step)],
     )
 
 
@@ -74,26 +85,40 @@ class _Trials:
     def play(self, changes: Changes) -> Summary:
         return play(self._bench, self._scenario, changes=changes, seed=self._seed, runs=self._runs)[0]
 
-    def step(self, changes: Changes, was: Summary, name: str, value: float) -> Step:
-        before = self._bench.values(changes)[name]
-        return Step(name, before, value, was, self.play({**changes, name: value}))
+    def step(self, changes: Changes, was: Summary, new: Changes) -> Step:
+        values = self._bench.values(changes)
+        made = [Change(name, values[name], value) for name, value in new.items()]
+        return Step(made, was, self.play({**changes, **new}))
 
-    def further(self, changes: Changes, first: Step) -> Iterator[Step]:
+    def further(self, changes: Changes, step: Step) -> Iterator[Step]:
         """The same again, by the same factor, while it is worth it."""
-        step = first
         yield step
         for _ in range(MOST_STEPS - 1):
-            if not step.before:
+            new = {change.setting: _next(change) for change in step.changes}
+            changes = {**changes, **step.settings}
+            if new == step.settings:
                 return
-            value = step.after * step.after / step.before
-            if isinstance(step.after, int):
-                value = max(1, round(value))
-            if value == step.after:
-                return
-            step = self.step({**changes, step.setting: step.after}, step.now, step.setting, value)
-            if gain(step.was, step.now) < WORTH:
+            step = self.step(changes, step.now, new)
+            if not _helps(step):
                 return
             yield step
+
+
+def _next(change: Change) -> float:
+    if not change.before:
+        return change.after
+    value = change.after * change.after / change.before
+    return max(1, round(value)) if isinstance(change.after, int) else value
+
+
+def _tight_together(base: Summary, candidates: Sequence[tuple[str, float]]) -> Changes:
+    """Limits that are tight at once: easing one of them alone shows nothing."""
+    tight = {pressure.limit for pressure in base.pressures if pressure.share >= TIGHT}
+    together: dict[str, float] = {}
+    for name, value in candidates:
+        if name in tight:
+            together.setdefault(name, value)
+    return together
 
 
 def gain(was: Summary, now: Summary) -> float:
@@ -113,15 +138,18 @@ def _worth(step: Step) -> float:
     return gain(step.was, step.now)
 
 
+def _helps(step: Step) -> bool:
+    return _worth(step) >= WORTH
+
+
 def _candidates(
     bench: Bench, scenario: Scenario, changes: Changes, base: Summary
 ) -> Iterator[tuple[str, float]]:
     """One step for each setting that could matter, given how the run went."""
     values = bench.values(changes)
-    jobs = any(load.kind == "jobs" for load in scenario.loads)
-    yield from _more_at_once(values, base, jobs=jobs)
+    yield from _more_at_once(values, base, jobs=scenario.has_jobs)
     yield from _other_pacing(values, scenario, base)
-    yield from _more_patience(values, base, jobs=jobs)
+    yield from _more_patience(values, base, jobs=scenario.has_jobs)
 
 
 def _more_at_once(values: Values, base: Summary, *, jobs: bool) -> Iterator[tuple[str, float]]:

@@ -9,6 +9,7 @@ from headgate.core.errors import SettingsError
 from headgate.planner.books import ANSWERED, UNFINISHED, Item
 from headgate.planner.plan import Plan
 from headgate.planner.run import Run
+from headgate.planner.summary import unit_for
 from headgate.planner.sweep import Row
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ COLOURS: Final = (BLUE, RED, GREEN, ORANGE, "#CC79A7", "#56B4E9", "#000000")
 MARKERS: Final = "osD^vPX"
 POINTS: Final = 500
 ENDINGS: Final = (".png", ".svg")
-_UNITS: Final = ((7200.0, 3600.0, "hours"), (180.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
 
 
 def check_plot(path: Path) -> None:
@@ -64,7 +64,7 @@ def _figure() -> "Figure":
 
 def _draw_run(plan: Plan, run: Run, above: "Axes", below: "Axes") -> None:
     """Above, what arrived and what was answered; below, the calls that answered them."""
-    unit_s, unit = _unit(run.span_s)
+    unit_s, unit = unit_for(run.span_s)
     moments = [run.span_s * point / POINTS for point in range(POINTS + 1)]
     times = [moment / unit_s for moment in moments]
     answered = [item for item in run.books.items if item.end == ANSWERED]
@@ -95,7 +95,7 @@ def _draw_run(plan: Plan, run: Run, above: "Axes", below: "Axes") -> None:
 def _draw_sweep(plan: Plan, above: "Axes", below: "Axes") -> None:
     """The time to finish with its range, and the longest waits; a line for each value of a second setting."""
     names = list(plan.rows[0].changes)
-    unit_s, unit = _unit(max(row.summary.span_high_s for row in plan.rows))
+    unit_s, unit = unit_for(max(row.summary.span_high_s for row in plan.rows))
     for number, (label, rows) in enumerate(_lines(plan.rows, names)):
         colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
         at = [row.changes[names[0]] for row in rows]
@@ -140,7 +140,3 @@ def _count(items: Sequence[Item], key: Callable[[Item], float], moments: Sequenc
     """How many had come so far, at each moment."""
     times = sorted(map(key, items))
     return [bisect_right(times, moment) for moment in moments]
-
-
-def _unit(span_s: float) -> tuple[float, str]:
-    return next((size_s, name) for least_s, size_s, name in _UNITS if span_s >= least_s)

@@ -67,7 +67,7 @@ def run_once(bench: Bench, scenario: Scenario, *, changes: Changes, seed: int) -
 
 
 async def _play(gateway: Gateway, arrivals: Arrivals, books: Books, scenario: Scenario) -> None:
-    if any(load.kind == "jobs" for load in scenario.loads):
+    if scenario.has_jobs:
         await gateway.work()
     async with asyncio.TaskGroup() as group:
         for load in scenario.loads:

@@ -142,6 +142,14 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def count(self) -> int:
         return sum(load.count for load in self.loads)
 
+    @property
+    def has_jobs(self) -> bool:
+        return any(load.jobs is not None for load in self.loads)
+
+    def cost(self, span_s: float) -> float:
+        """What playing it costs, in items: a worker looks around every second, whether anything happens or not."""
+        return self.count + (span_s if self.has_jobs else 0.0)
+
     def __post_init__(self) -> None:
         if not self.loads:
             raise ValueError("load must have at least one entry")

@@ -15,7 +15,8 @@ from headgate.planner.scenario import Scenario
 
 MOST_RUNS: Final = 20
 CHEAP: Final = 10_000
-"""What a run costs grows with its items and with the seconds it plays; all runs together stay about there."""
+"""All runs together cost about as much as so many items."""
+_UNITS: Final = ((18_000.0, 3600.0, "hours"), (300.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
 _Z95: Final = 1.96
 
 
@@ -78,7 +79,7 @@ def play(
     """The scenario under so many seeds, or as many as are cheap; and the first of its runs."""
     first = run_once(bench, scenario, changes=changes, seed=seed)
     if runs is None:
-        runs = max(1, min(MOST_RUNS, int(CHEAP / (scenario.count + first.span_s))))
+        runs = max(1, min(MOST_RUNS, int(CHEAP / scenario.cost(first.span_s))))
     more = [run_once(bench, scenario, changes=changes, seed=seed + number) for number in range(1, runs)]
     return summarise([first, *more], scenario, bench.values(changes)), first
 
@@ -121,6 +122,11 @@ def percentile(values: Iterable[float], share: float) -> float:
     """The smallest value that this share of all does not exceed."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else math.nan
+
+
+def unit_for(longest_s: float) -> tuple[float, str]:
+    """The unit in which lengths of time up to this one read best: its seconds and its name."""
+    return next((size_s, name) for least_s, size_s, name in _UNITS if longest_s >= least_s)
 
 
 def _waits(runs: Sequence[Run]) -> list[Waits]:

@@ -49,7 +49,10 @@ def sweep(
     runs: int | None,
 ) -> Iterator[Row]:
     for row in rows:
-        yield Row(row, play(bench, scenario, changes={**changes, **row}, seed=seed, runs=runs)[0])
+        summary, _ = play(bench, scenario, changes={**changes, **row}, seed=seed, runs=runs)
+        # All rows have as many runs as the first: a table compares like with like.
+        runs = summary.runs
+        yield Row(row, summary)
 
 
 def _values(text: str, part: str) -> list[float]:
