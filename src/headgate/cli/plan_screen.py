@@ -73,8 +73,8 @@ def _answer(plan: Plan) -> Iterator[tuple[str, str]]:
         mean, least, most = summary.missed_deadline
         spread = f" ({percent(least)} to {percent(most)} over the runs)" if summary.runs > 1 else ""
         yield "deadline", f"{percent(mean)} of those who have one miss it{spread}"
-    if summary.late is not None and plan.scenario.finish_by_s is not None:
-        yield "finish by", chance_in_words(summary.late, plan.scenario.finish_by_s)
+    if summary.late is not None:
+        yield "finish by", chance_in_words(summary.late, plan.scenario)
     yield "", ""
     yield "limit", limit_in_words(summary, plan.settings)
 

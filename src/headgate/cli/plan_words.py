@@ -92,10 +92,15 @@ def settings_in_words(values: Mapping[str, float | None], scenario: Scenario) ->
     return ", ".join(f"{name} {values[name]:g}" for name in names if name == "depth" or values[name])
 
 
-def chance_in_words(chance: Chance, finish_by_s: float) -> str:
+def chance_in_words(chance: Chance, scenario: Scenario) -> str:
+    finish_by_s = scenario.finish_by_s or 0.0
+    if not scenario.by_chance:
+        return (
+            f"{length(finish_by_s)} is {'missed' if chance.times else 'met'}; nothing here is left to chance"
+        )
     if not chance.times:
-        runs = "1 run" if chance.of == 1 else f"all {chance.of} runs"
-        return f"met in {runs} (the chance to miss {length(finish_by_s)} is below {percent(chance.high)}, 95 % sure)"
+        runs = "the one run" if chance.of == 1 else f"all {chance.of} runs"
+        return f"{length(finish_by_s)} is met in {runs} (chance to miss it: at most {percent(chance.high)}, 95 % sure)"
     share = f"{percent(chance.times / chance.of)}; {percent(chance.low)} to {percent(chance.high)}, 95 % sure"
     return f"{length(finish_by_s)} is missed in {chance.times} of {chance.of} runs ({share})"
 

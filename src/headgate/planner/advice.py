@@ -13,7 +13,7 @@ from headgate.planner.summary import Summary, play
 
 CHEAP: Final = 800
 """A load that costs more than so many items is tried by its first part."""
-MOST_RUNS: Final = 3
+MOST_RUNS: Final = 5
 MOST_STEPS: Final = 3
 WORTH: Final = 0.05
 """A gain below this share is none."""
@@ -122,16 +122,32 @@ def _tight_together(base: Summary, candidates: Sequence[tuple[str, float]]) -> C
 
 
 def gain(was: Summary, now: Summary) -> float:
-    """By what share the second is better: fewer lost first, then sooner done, then shorter waits."""
-    lost = (was.lost - now.lost) / was.items
-    if abs(lost) >= 0.005:
-        return lost + (1.0 if lost > 0 else -1.0)
-    sooner = 1 - now.span_s / was.span_s if was.span_s else 0.0
-    if abs(sooner) >= WORTH:
+    """By what share the second is better: fewer lost, then sooner done, then shorter waits.
+
+    Who is late already wants to be sooner first, as long as no more is lost by it.
+    """
+    lost, sooner = _fewer_lost(was, now), _sooner(was, now)
+    if lost < 0:
+        return lost - 1
+    if sooner and (not lost or (was.late is not None and was.late.times)):
         return sooner
+    if lost:
+        return lost + 1
     shorter = 1 - now.p99_wait_s / was.p99_wait_s if was.p99_wait_s > 0.01 * was.span_s else 0.0
     # Waits count for less: whoever shortens the whole shortens them too.
     return shorter / 2
+
+
+def _fewer_lost(was: Summary, now: Summary) -> float:
+    """As a share of all; 0 where chance alone may have done it."""
+    fewer = was.lost - now.lost
+    told = abs(fewer) >= 0.005 * was.items and abs(fewer) >= 0.2 * max(was.lost, now.lost)
+    return fewer / was.items if told else 0.0
+
+
+def _sooner(was: Summary, now: Summary) -> float:
+    sooner = 1 - now.span_s / was.span_s if was.span_s else 0.0
+    return sooner if abs(sooner) >= WORTH else 0.0
 
 
 def _worth(step: Step) -> float:
@@ -183,7 +199,7 @@ def _more_patience(values: Values, base: Summary, *, jobs: bool) -> Iterator[tup
     """For what was lost: more room, more attempts, more time; and shorter waits where there were any."""
     lost_by = {
         "depth": base.refusals.get("queue_full"),
-        "max_attempts": base.ends.get(FAILED),
+        "max_attempts": base.ends.get(FAILED) or base.refusals.get("upstream_throttled"),
         "jobs.max_attempts": base.ends.get(DEAD),
         "total_s": base.ends.get(EXPIRED) or base.ends.get(DEAD),
     }

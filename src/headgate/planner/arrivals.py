@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import random
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -22,10 +23,12 @@ _MOST_SUBMITTED: Final = 1000
 class Arrivals:
     """All callers of one run. `task` is what its jobs do: one call each."""
 
-    def __init__(self, world: World, books: Books, scenario: Scenario, model: str) -> None:
+    def __init__(self, world: World, books: Books, scenario: Scenario, model: str, seed: int) -> None:
         self._world = world
         self._books = books
         self._model = model
+        # Chance of its own: whoever changes a setting is compared under the same arrivals.
+        self._chance = random.Random(seed).random
         self._messages = [{"role": "user", "content": "x" * (CHARS_PER_TOKEN * scenario.tokens_in) or "x"}]
         self._job_items: dict[int, Item] = {}
         self.task: Task[int, None] = Task(TASK, self._work, model=model)
@@ -37,7 +40,7 @@ class Arrivals:
             await self._ask_many(gateway, load)
             return
         async with asyncio.TaskGroup() as group:
-            for after_s, count in _groups(load, self._world.chance):
+            for after_s, count in list(_groups(load, self._chance)):
                 await self._world.clock.sleep(after_s)
                 if load.kind == "jobs":
                     await self._submit(gateway, load, count)

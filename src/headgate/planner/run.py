@@ -55,7 +55,7 @@ def run_once(bench: Bench, scenario: Scenario, *, changes: Changes, seed: int) -
 
     async def main(world: World) -> Run:
         books = Books(world.clock.now, scenario.count)
-        arrivals = Arrivals(world, books, scenario, bench.model)
+        arrivals = Arrivals(world, books, scenario, bench.model, seed)
         async with bench.open(world, scenario, changes, arrivals.task) as gateway:
             gateway.listen(books.hear)
             with suppress(TimeoutError):

@@ -62,6 +62,13 @@ class UpstreamShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     outages: Sequence[tuple[float, float]] = ()
     """(start, end) in seconds from the beginning: every call gets 503."""
 
+    @property
+    def by_chance(self) -> bool:
+        """Whether two runs can differ: waits between attempts are spread by chance, so every failure counts."""
+        spread = read_latency(self.latency, self.first_token_s, 1).sigma
+        limited = self.requests_per_minute is not None or self.tokens_per_minute is not None
+        return bool(spread or self.throttled or self.failing or limited or self.outages)
+
     def __post_init__(self) -> None:
         read_latency(self.latency, 0.0, 1)
         if self.throttled + self.failing > 1:
@@ -145,6 +152,13 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def has_jobs(self) -> bool:
         return any(load.jobs is not None for load in self.loads)
+
+    @property
+    def by_chance(self) -> bool:
+        """Whether two runs can differ. Upstreams without a description may do anything."""
+        shapes = [*self.upstreams.values(), *([self.upstream] if self.upstream is not None else [])]
+        by_load = any(load.per_s is not None or load.come_back for load in self.loads)
+        return by_load or not shapes or any(shape.by_chance for shape in shapes)
 
     def cost(self, span_s: float) -> float:
         """What playing it costs, in items: a worker looks around every second, whether anything happens or not."""

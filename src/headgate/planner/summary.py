@@ -16,7 +16,7 @@ from headgate.planner.scenario import Scenario
 MOST_RUNS: Final = 20
 CHEAP: Final = 10_000
 """All runs together cost about as much as so many items."""
-_UNITS: Final = ((18_000.0, 3600.0, "hours"), (300.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
+_UNITS: Final = ((36_000.0, 3600.0, "hours"), (300.0, 60.0, "minutes"), (0.0, 1.0, "seconds"))
 _Z95: Final = 1.96
 
 
@@ -79,7 +79,8 @@ def play(
     """The scenario under so many seeds, or as many as are cheap; and the first of its runs."""
     first = run_once(bench, scenario, changes=changes, seed=seed)
     if runs is None:
-        runs = max(1, min(MOST_RUNS, int(CHEAP / scenario.cost(first.span_s))))
+        most = MOST_RUNS if scenario.by_chance else 1
+        runs = max(1, min(most, int(CHEAP / scenario.cost(first.span_s))))
     more = [run_once(bench, scenario, changes=changes, seed=seed + number) for number in range(1, runs)]
     return summarise([first, *more], scenario, bench.values(changes)), first
 

@@ -1,5 +1,6 @@
 """Gateways for `headgate plan`: the user's settings as they are, with described upstreams and a database to throw away."""
 
+import random
 import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -180,6 +181,8 @@ def _build(
 ) -> Provider:
     shape = _shape(scenario, UpstreamSettings(provider=provider, model=model))
     simulated = PROVIDERS[SIMULATED].build
+    # Chance of its own: its latencies and failures come in the same order, whatever the settings are.
+    given = replace(given, chance=random.Random(given.chance()).random)
     if shape is None:
         # Simulated in the settings too: it is described there. Nobody plans a call to any other without a shape.
         return simulated(model, options, given) if provider == SIMULATED else simulated(None, {}, given)
