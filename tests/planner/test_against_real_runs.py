@@ -2,17 +2,18 @@
 
 import asyncio
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from conftest import Figure
 
 import headgate
 from headgate import Context, wiring
+from headgate.observe.prices import Prices
 from headgate.planner.scenario import read_scenario
 from headgate.planner.summary import play
-from headgate.wiring.planning import open_bench
+from headgate.wiring.planning import PlanBench
 
 USER = [{"role": "user", "content": "Summarise this."}]
 MOST_OFF = 0.10
@@ -22,7 +23,7 @@ SHAPES: dict[str, tuple[dict[str, Any], dict[str, int]]] = {
         {"slots": 4, "latency_s": 0.4, "latency": "lognormal", "seed": 5},
         {"many": 40},
     ),
-    "pacing": ({"slots": 8, "interval_s": 0.1, "latency_s": 0.3}, {"many": 36}),
+    "pacing": ({"slots": 8, "interval_s": 0.25, "latency_s": 0.5}, {"many": 14}),
     "throttled": (
         {
             "slots": 4,
@@ -63,35 +64,31 @@ async def _really(settings: dict[str, Any], load: dict[str, int]) -> float:
         return time.monotonic() - began
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("real")
+async def _side_by_side(shapes: Iterable[str], folder: Path) -> dict[str, float]:
+    """How long each takes; they mostly sleep."""
+    runs = (_really(_settings(shape, folder), SHAPES[shape][1]) for shape in shapes)
+    return dict(zip(shapes, await asyncio.gather(*runs), strict=True))
 
 
-@pytest.fixture(scope="module")
-def real_s(folder: Path) -> dict[str, float]:
-    """How long each takes; they mostly sleep, so they run side by side."""
-
-    async def all_of_them() -> list[float]:
-        return await asyncio.gather(
-            *(_really(_settings(shape, folder), SHAPES[shape][1]) for shape in SHAPES)
-        )
-
-    return dict(zip(SHAPES, asyncio.run(all_of_them()), strict=True))
+def _planned(shape: str, folder: Path) -> float:
+    bench = PlanBench(wiring.read_settings(_settings(shape, folder), env={}), "m", Prices())
+    summary, _ = play(bench, read_scenario({"load": SHAPES[shape][1]}), changes={}, seed=1, runs=1)
+    assert summary.lost == 0
+    return summary.span_s
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_the_plan_says_when_a_real_run_will_be_done(
-    shape: str, folder: Path, real_s: dict[str, float], figure: Figure
-) -> None:
-    """Who trusts a plan changes a production system by it."""
-    bench = open_bench(wiring.read_settings(_settings(shape, folder), env={}), "m")
-    planned, _ = play(bench, read_scenario({"load": SHAPES[shape][1]}), changes={}, seed=1, runs=1)
+def test_the_plan_says_when_a_real_run_will_be_done(tmp_path: Path, figure: Figure) -> None:
+    """Who trusts a plan changes a production system by it.
 
-    off = planned.span_s / real_s[shape] - 1
-    figure(
-        f"plan against a real run: {shape}",
-        f"{planned.span_s:.2f} s planned, {real_s[shape]:.2f} s real: {off:+.1%} (±{MOST_OFF:.0%})",
-    )
-    assert planned.lost == 0
-    assert abs(off) <= MOST_OFF
+    A busy machine lengthens a real run and never shortens one: whoever is off has a second go.
+    """
+    planned_s = {shape: _planned(shape, tmp_path / "planned") for shape in SHAPES}
+    real_s = asyncio.run(_side_by_side(SHAPES, tmp_path / "real"))
+    again = [shape for shape in SHAPES if planned_s[shape] < (1 - MOST_OFF) * real_s[shape]]
+    real_s |= asyncio.run(_side_by_side(again, tmp_path / "again"))
+
+    off = {shape: planned_s[shape] / real_s[shape] - 1 for shape in SHAPES}
+    for shape in SHAPES:
+        told = f"{planned_s[shape]:.2f} s planned, {real_s[shape]:.2f} s real"
+        figure(f"plan against a real run: {shape}", f"{told}: {off[shape]:+.1%} (±{MOST_OFF:.0%})")
+    assert {shape: error for shape, error in off.items() if abs(error) > MOST_OFF} == {}

@@ -148,9 +148,7 @@ def test_late_runs_are_counted_over_the_seeds() -> None:
 
 def test_the_advice_doubles_what_is_short_until_something_else_is() -> None:
     """Two slots are short; with four the spacing is the limit, and more slots are no gain."""
-    plan, _ = make_plan(
-        bench_of(slots=2, interval_s=0.25), scenario_of({"many": 80}), changes={}, seed=0, runs=None
-    )
+    plan, _ = make_plan(bench_of(slots=2, interval_s=0.25), scenario_of({"many": 80}), changes={}, seed=0)
     assert plan.advice is not None
     steps = [(step.settings, round(step.now.span_s)) for step in plan.advice.steps]
     assert steps == [({"slots": 4}, 21)]
@@ -159,9 +157,7 @@ def test_the_advice_doubles_what_is_short_until_something_else_is() -> None:
 
 
 def test_limits_that_are_tight_at_once_are_eased_together() -> None:
-    plan, _ = make_plan(
-        bench_of(slots=2, interval_s=0.5), scenario_of({"many": 40}), changes={}, seed=0, runs=None
-    )
+    plan, _ = make_plan(bench_of(slots=2, interval_s=0.5), scenario_of({"many": 40}), changes={}, seed=0)
     assert plan.advice is not None
     assert plan.advice.steps[0].settings == {"slots": 4, "interval_s": 0.25}
     assert plan.advice.steps[0].now.span_s < 0.6 * plan.advice.base.span_s
@@ -169,7 +165,7 @@ def test_limits_that_are_tight_at_once_are_eased_together() -> None:
 
 def test_nothing_is_advised_where_the_load_itself_is_the_limit() -> None:
     plan, _ = make_plan(
-        bench_of(slots=8), scenario_of({"calls": 20, "burst": 1, "every_s": 5}), changes={}, seed=0, runs=None
+        bench_of(slots=8), scenario_of({"calls": 20, "burst": 1, "every_s": 5}), changes={}, seed=0
     )
     assert plan.advice is not None
     assert (list(plan.advice.steps), list(plan.advice.others)) == ([], [])

@@ -11,9 +11,9 @@ from headgate.cli.options import ConfigOption, JsonOption
 from headgate.cli.plan_screen import show_plan
 from headgate.cli.screen import note, show_json
 from headgate.planner.picture import check_plot, draw
-from headgate.planner.plan import Plan, make_plan, make_sweep
+from headgate.planner.plan import Plan, make_plan
 from headgate.planner.run import Run
-from headgate.planner.sweep import combinations, read_change
+from headgate.planner.sweep import read_change
 from headgate.wiring.planning import open_bench
 
 
@@ -50,28 +50,18 @@ def command(
     """Run a load on virtual time with the real gate, retries and worker, and say which setting to change."""
     upstream = {"latency": latency, "throttled": throttled, "failing": failing, "outages": outages}
     limits = {"requests_per_minute": requests_per_minute, "tokens_per_minute": tokens_per_minute}
-    arrivals = {
-        "jobs": jobs,
-        "calls": calls,
-        "many": many,
-        "per_s": per_s,
-        "burst": burst,
-        "every_s": every_s,
-    }
+    counts = {"jobs": jobs, "calls": calls, "many": many}
+    arrivals = {"per_s": per_s, "burst": burst, "every_s": every_s}
     callers = {"lane": lane and lane.value, "deadline_s": deadline_s, "come_back": come_back or None}
     rest = {"tokens_in": tokens_in, "tokens_out": tokens_out, "finish_by_s": finish_by_s}
-    asked = options.gather_scenario(scenario, upstream | limits, arrivals | callers, rest)
-    rows = combinations(dict(map(read_change, swept))) if swept else []
+    asked = options.gather_scenario(scenario, upstream | limits, counts | arrivals | callers, rest)
     if plot is not None:
         check_plot(plot)
     bench = open_bench(wiring.read_settings(config), model)
     bench.check(asked)
-    changes = options.read_changes(change or ())
+    changes, sweep = options.read_changes(change or ()), dict(map(read_change, swept or ()))
     with _quiet():
-        if rows:
-            plan, run = make_sweep(bench, asked, rows, changes=changes, seed=seed, runs=runs), None
-        else:
-            plan, run = make_plan(bench, asked, changes=changes, seed=seed, runs=runs)
+        plan, run = make_plan(bench, asked, changes=changes, seed=seed, runs=runs, sweep=sweep)
     _show(plan, run, plot, as_json=as_json)
 
 

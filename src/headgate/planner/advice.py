@@ -49,14 +49,12 @@ class Advice(msgspec.Struct, frozen=True, kw_only=True):
     in_vain: Sequence[Change]
 
 
-def advise(
-    bench: Bench, scenario: Scenario, found: Summary, *, changes: Changes, seed: int, runs: int
-) -> Advice:
+def advise(bench: Bench, scenario: Scenario, found: Summary, *, changes: Changes, seed: int) -> Advice:
     """Try one change at a time, then more of the one that helps most. `found` is how it goes without any."""
     share = min(1.0, CHEAP / scenario.cost(found.span_s))
     part = scenario.cut(share)
     affordable = max(1, int(CHEAP / part.cost(found.span_s * share)))
-    trial = _Trials(bench, part, seed, min(runs, MOST_RUNS, affordable))
+    trial = _Trials(bench, part, seed, min(found.runs, MOST_RUNS, affordable))
     base = trial.play(changes)
     candidates = list(_candidates(bench, part, changes, base))
     tried = [trial.step(changes, base, {name: value}) for name, value in candidates]

@@ -8,7 +8,7 @@ from headgate.planner.advice import Advice, advise
 from headgate.planner.run import Bench, Changes, Run
 from headgate.planner.scenario import Scenario
 from headgate.planner.summary import Summary, play
-from headgate.planner.sweep import Row, sweep
+from headgate.planner.sweep import Row, combinations, play_rows
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,26 +24,19 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_plan(
-    bench: Bench, scenario: Scenario, *, changes: Changes, seed: int, runs: int | None
-) -> tuple[Plan, Run]:
-    """Play it, find what holds it up and what helps; and the first run, for a picture."""
-    summary, run = play(bench, scenario, changes=changes, seed=seed, runs=runs)
-    advice = advise(bench, scenario, summary, changes=changes, seed=seed, runs=summary.runs)
-    settings = bench.values(changes)
-    plan = Plan(
-        model=bench.model, seed=seed, scenario=scenario, settings=settings, summary=summary, advice=advice
-    )
-    return plan, run
-
-
-def make_sweep(
     bench: Bench,
     scenario: Scenario,
-    rows: Sequence[Mapping[str, float]],
     *,
     changes: Changes,
     seed: int,
-    runs: int | None,
-) -> Plan:
-    found = list(sweep(bench, scenario, rows, changes=changes, seed=seed, runs=runs))
-    return Plan(model=bench.model, seed=seed, scenario=scenario, settings=bench.values(changes), rows=found)
+    runs: int | None = None,
+    sweep: Mapping[str, Sequence[float]] | None = None,
+) -> tuple[Plan, Run | None]:
+    """Play it and find what helps, and keep the first run for a picture; or play every combination of a sweep."""
+    plan = Plan(model=bench.model, seed=seed, scenario=scenario, settings=bench.values(changes))
+    if sweep:
+        rows = list(play_rows(bench, scenario, combinations(sweep), changes=changes, seed=seed, runs=runs))
+        return msgspec.structs.replace(plan, rows=rows), None
+    summary, run = play(bench, scenario, changes=changes, seed=seed, runs=runs)
+    advice = advise(bench, scenario, summary, changes=changes, seed=seed)
+    return msgspec.structs.replace(plan, summary=summary, advice=advice), run

@@ -39,7 +39,7 @@ def combinations(swept: Mapping[str, Sequence[float]]) -> list[dict[str, float]]
     return rows
 
 
-def sweep(
+def play_rows(
     bench: Bench,
     scenario: Scenario,
     rows: Sequence[Mapping[str, float]],
