@@ -324,3 +324,28 @@ async def _fill_the_device(store: SqliteStore, disk: Disk) -> None:
     assert health(store) is StoreHealth.OK
     assert [job.id for job in await store.select(JobFilter(), limit=9)] == ["r"]
     assert await store._reader.run(lambda db: db.pragma("integrity_check")) == "ok"
+
+
+def test_a_store_where_nothing_lasts_keeps_every_promise_but_the_disk_s(tmp_path: Path) -> None:
+    """Plans run on it: it never waits for the disk, who fails is told, and nobody else is hurt."""
+
+    async def main(disk: Disk) -> None:
+        store = SqliteStore(
+            tmp_path / "plan.db", clock=SystemClock(), new_id=new_id, vfs="counting", lasting=False
+        )
+        with pytest.raises(StoreUnavailable, match="not open"):
+            await store.accept([a_job()], now=NOW)
+        await store.open()
+        before = disk.syncs
+        claim = await running(store, "r1", key=a_key())
+        with pytest.raises(KeyMismatch):
+            await store.accept([a_job("r2", key=a_key(body=b"another"))], now=NOW)
+        assert await end(store, claim, Completed(b"1")) is Settled.APPLIED
+        assert await state_of(store, "r1") is JobState.COMPLETED
+        assert disk.syncs == before
+        await store.aclose()
+        with pytest.raises(StoreUnavailable, match="closed"):
+            await store.accept([a_job()], now=NOW)
+
+    with lossy_disk("counting") as disk:
+        asyncio.run(main(disk))

@@ -18,6 +18,7 @@ from headgate.cli import (
     models,
     newsletter,
     outbox,
+    plan,
     requests,
     serve,
     webhooks,
@@ -46,6 +47,7 @@ app.add_typer(outbox.app, name="outbox")
 app.add_typer(bookmark.app, name="bookmark")
 app.add_typer(newsletter.app, name="newsletter")
 app.add_typer(config.app, name="config")
+app.command("plan")(plan.command)
 app.command("doctor")(doctor.command)
 app.command("demo")(demo.command)
 

@@ -54,6 +54,14 @@ def load(
     return settings
 
 
+def read_tree(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The plain tree of another YAML file, read as strictly; what it means is its reader's affair."""
+    findings = Findings()
+    tree = _read_source(path, findings)
+    findings.refuse()
+    return tree
+
+
 def _add_simulated(tree: dict[str, Any]) -> None:
     """The simulated models are always there; `models: {}` or none at all leaves just them."""
     if tree.get("models") is None:

@@ -61,6 +61,10 @@ class SimulatedOptions:
     """The wait that throttled failures ask for."""
     outage: Sequence[tuple[float, float]] = ()
     """(start_s, end_s) since the provider's creation: every call is answered 503 between them."""
+    requests_per_minute: int | None = None
+    """Above it a call is answered 429 and told when there is room; None: no limit."""
+    tokens_per_minute: int | None = None
+    """The same for the tokens of prompts and answers together."""
 
     script: Sequence[ScriptEntry] = ()
     """The fates of the first calls, in order."""
@@ -121,6 +125,8 @@ class SimulatedOptions:
     def _check_failures(self, review: Review) -> None:
         review.number("failure_latency_s", self.failure_latency_s)
         review.number("retry_after_s", self.retry_after_s)
+        review.number("requests_per_minute", self.requests_per_minute, least=1, whole=True)
+        review.number("tokens_per_minute", self.tokens_per_minute, least=1, whole=True)
         _check_shares(review, self.failures)
         if _is_list(review, "outage", self.outage):
             for index, span in enumerate(self.outage):

@@ -24,6 +24,7 @@ from headgate.providers.simulated.answers import (
     pieces,
 )
 from headgate.providers.simulated.fates import Fates
+from headgate.providers.simulated.limits import MinuteLimits
 from headgate.providers.simulated.options import SimulatedOptions
 from headgate.providers.simulated.script import Outcome, ScriptedOutcome
 from headgate.providers.simulated.vectors import read_dimensions, spoil, vector_of
@@ -111,6 +112,7 @@ class SimulatedProvider(CallCounts):
         self._connect_timeout_s = connect_timeout_s
         self._created = clock.now()
         self._fates = Fates(options, chance)
+        self._limits = MinuteLimits(options.requests_per_minute, options.tokens_per_minute)
         self._answers = Answers(options.answers, options.answers_by_pattern, options.seed)
         self._hanging: set[asyncio.Future[None]] = set()
 
@@ -118,7 +120,7 @@ class SimulatedProvider(CallCounts):
         with self._counted:
             fate = self._fates.deal(self._see(request.id))
             words = self._answers.text(request, fate)
-            await self._wait(self._fates.latency_s(fate))
+            await self._wait(self._fates.latency_s(fate), self._tokens(request, words))
             await self._end(fate)
             return self._answer(request, fate, words)
 
@@ -128,7 +130,7 @@ class SimulatedProvider(CallCounts):
         try:
             fate = self._fates.deal(self._see(request.id))
             words = self._answers.text(request, fate)
-            await self._wait(self._fates.first_token_s(fate))
+            await self._wait(self._fates.first_token_s(fate), self._tokens(request, words))
             for index, piece in enumerate(self._pieces(fate, words)):
                 if index:
                     await self._pause(self.options.chunk_gap_s)
@@ -153,7 +155,7 @@ class SimulatedProvider(CallCounts):
     async def embed(self, request: EmbeddingRequest) -> Embeddings:
         with self._counted:
             fate = self._fates.deal(self._see(request.id))
-            await self._wait(self._fates.latency_s(fate))
+            await self._wait(self._fates.latency_s(fate), embedding_tokens(request))
             await self._end(fate)
             return self._embeddings(request, fate)
 
@@ -164,7 +166,8 @@ class SimulatedProvider(CallCounts):
         fates = [self._fates.deal(self._see(request.id)) for request in requests]
         words = [self._answers.text(request, fate) for request, fate in zip(requests, fates, strict=True)]
         # One call ends when its slowest item does.
-        await self._wait(max(map(self._fates.latency_s, fates), default=0.0))
+        tokens = sum(self._tokens(request, said) for request, said in zip(requests, words, strict=True))
+        await self._wait(max(map(self._fates.latency_s, fates), default=0.0), tokens)
         await self._end_whole(fates)
         items = [
             ItemAnswer(request.id, self._failure(fate) if fate.fails else self._answer(request, fate, said))
@@ -186,14 +189,17 @@ class SimulatedProvider(CallCounts):
             other = int(self._chance() * (last + 1))
             items[last], items[other] = items[other], items[last]
 
-    async def _wait(self, latency_s: float) -> None:
-        """Connect and wait for the answer to begin. During an outage a quick 503 is all there is."""
+    async def _wait(self, latency_s: float, tokens: int) -> None:
+        """Connect and wait for the answer to begin. In an outage a quick 503 is all there is, above a limit a 429."""
         options = self.options
         if options.connect_latency_s:
             await self._connect(options.connect_latency_s)
         if options.outage and self._in_outage():
             await self._pause(options.failure_latency_s or 0.0)
             raise self._error(_UNAVAILABLE)
+        if self._limits.active and (wait_s := self._limits.take(tokens, self._clock.now())):
+            await self._pause(options.failure_latency_s or 0.0)
+            raise self._error(ScriptedOutcome(outcome=Outcome.THROTTLED, retry_after_s=wait_s))
         if latency_s:
             await self._clock.sleep(latency_s)
 
@@ -245,6 +251,12 @@ class SimulatedProvider(CallCounts):
         vectors = [vector_of(text, seed=options.seed, dimensions=dimensions) for text in request.input]
         usage = Usage(embedding_tokens(request), 0) if options.report_usage else None
         return Embeddings(vectors=spoil(vectors, fate.outcome), usage=usage)
+
+    def _tokens(self, request: Request, words: str) -> int:
+        """What the call weighs, where anybody weighs it."""
+        if not self._limits.active:
+            return 0
+        return count_usage(request, words, self.options.output_tokens).total_tokens
 
     def _usage(self, request: Request, words: str) -> Usage | None:
         options = self.options

@@ -17,14 +17,16 @@ class NotOurs(Exception):
     """A database that somebody else has made."""
 
 
-def connect(path: Path, *, vfs: str | None = None) -> apsw.Connection:
-    """A connection whose commits are on the disk when they return."""
+def connect(path: Path, *, vfs: str | None = None, lasting: bool = True) -> apsw.Connection:
+    """A connection whose commits are on the disk when they return, unless nothing is to last."""
     try:
         connection = open_shared(path, vfs=vfs)
     except (apsw.CantOpenError, apsw.ReadOnlyError, apsw.IOError):
         if not _lies_still(path):
             raise
         connection = _to_look_only(path, vfs)
+    if not lasting:
+        connection.pragma("synchronous", "off")
     connection.pragma("cache_size", -CACHE_KIB)
     connection.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
     # What a statement keeps aside while it runs is small: in files, making room for it would cost more than the work.

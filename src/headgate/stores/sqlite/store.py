@@ -17,6 +17,7 @@ from headgate.stores.sqlite.batches import BatchVerbs
 from headgate.stores.sqlite.claims import ClaimVerbs
 from headgate.stores.sqlite.connection import NotOurs, connect, migrate
 from headgate.stores.sqlite.doorbell import Doorbell
+from headgate.stores.sqlite.inline import InlineWriter
 from headgate.stores.sqlite.jobs import JobVerbs
 from headgate.stores.sqlite.keys import KeyVerbs
 from headgate.stores.sqlite.reader import Reader
@@ -29,14 +30,22 @@ class SqliteStore(JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, Acces
     """`core.ports.store.Store` in one file. Several processes may open it."""
 
     def __init__(
-        self, path: Path, *, clock: Clock, new_id: Callable[[], str], vfs: str | None = None
+        self,
+        path: Path,
+        *,
+        clock: Clock,
+        new_id: Callable[[], str],
+        vfs: str | None = None,
+        lasting: bool = True,
     ) -> None:
+        """With `lasting=False` nobody waits for the disk or for a thread: for a file that is thrown away."""
         self._place = Place(path)
         self.name = self._place.name
         self._vfs = vfs
+        self._lasting = lasting
         self._listeners = Listeners(self.name)
         self._doorbell = Doorbell(self._place.path.parent / "nodes", new_id())
-        self._writer = Writer(
+        self._writer = (Writer if lasting else InlineWriter)(
             self._connect, place=self._place, clock=clock, on_trouble=self._listeners.trouble
         )
         self._reader = Reader(self._connect, place=self._place, clock=clock)
@@ -94,7 +103,7 @@ class SqliteStore(JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, Acces
 
     def _connect(self) -> apsw.Connection:
         self._place.check()
-        return connect(self._place.path, vfs=self._vfs)
+        return connect(self._place.path, vfs=self._vfs, lasting=self._lasting)
 
     def _ring(self) -> None:
         self._listeners.ring()
