@@ -61,8 +61,17 @@ class Caller(Protocol):
 class Access(Protocol):
     """The door."""
 
+    @property
+    def has_keys(self) -> bool:
+        """Whether anybody is asked for a key at all."""
+        ...
+
     def admit(self, headers: Headers, action: Action) -> Caller:
         """Let one request in, counted against its caller's limits, or raise what the client is told."""
+        ...
+
+    def still_admits(self, caller: Caller) -> bool:
+        """Whether one who was let in before would be again: its key was not revoked and has not expired."""
         ...
 
 
@@ -94,14 +103,19 @@ class _Anybody:
         """Nobody counts."""
 
 
-_ANYBODY: Final = _Anybody()
+ANYBODY: Final = _Anybody()
 
 
 class OpenAccess:
     """Nobody is asked for a key."""
 
+    has_keys = False
+
     def admit(self, headers: Headers, action: Action) -> Caller:  # noqa: ARG002 - the protocol's shape
-        return _ANYBODY
+        return ANYBODY
+
+    def still_admits(self, caller: Caller) -> bool:  # noqa: ARG002 - the protocol's shape
+        return True
 
 
 class KeyCaller:
@@ -198,7 +212,7 @@ class KeyedAccess:
         try:
             if not self.has_keys:
                 _refuse_web_pages(headers)
-                return _ANYBODY
+                return ANYBODY
             presented = read_credential(headers)
             # A dict compares by a hash that is secret to this process: how long it takes says nothing about any key.
             caller = self._by_credential.get(presented) or self._find(presented)
@@ -209,6 +223,12 @@ class KeyedAccess:
             self.refusals[error.code] += 1
             raise
         return caller
+
+    def still_admits(self, caller: Caller) -> bool:
+        if not isinstance(caller, KeyCaller):
+            return not self.has_keys
+        living = self._by_digest.get(caller.digest) is caller
+        return living and caller.key.state(self._clock.utc()) is AccessState.ACTIVE
 
     def _check_expiry(self, key: AccessKey) -> None:
         if key.state(self._clock.utc()) is AccessState.EXPIRED:
@@ -262,12 +282,13 @@ def _refuse_web_pages(headers: Headers) -> None:
 def _is_own(name: bytes, value: bytes) -> bool:
     """Whether this header may come from a program that runs here."""
     if name == b"host":
-        return _is_here(value)
+        return is_here(value)
     return name == b"sec-fetch-site" and value in _OWN_SITES
 
 
 @functools.lru_cache(maxsize=16)
-def _is_here(host: bytes) -> bool:
+def is_here(host: bytes) -> bool:
+    """Whether a Host header names this machine's loopback."""
     name, _, port = host.decode("latin-1").rpartition(":")
     return is_loopback(name if port.isdecimal() else host.decode("latin-1"))
 

@@ -51,7 +51,7 @@ class AppRoutes:
                 leave()
                 raise
             if isinstance(told, AppStream):
-                return _Events(told, leave)
+                return EventStream(told, leave)
             leave()
             return _whole(told)
 
@@ -83,7 +83,7 @@ async def _read_call(
     )
 
 
-class _Events(StreamingResponse):
+class EventStream(StreamingResponse):
     """A stream to one client, who holds its place among its key's parallel requests until the end."""
 
     def __init__(self, stream: AppStream, leave: Callable[[], None]) -> None:

@@ -21,12 +21,13 @@ from headgate.observe.recent import RecentRequests
 from headgate.server.access import Access
 from headgate.server.apps import AppRoutes
 from headgate.server.batches import BatchRoutes
+from headgate.server.dashboard.dashboard import Dashboard
 from headgate.server.dead_letters import DeadLetterRoutes
 from headgate.server.files import FileRoutes
 from headgate.server.jobs import JobRoutes
 from headgate.server.openapi import document
 from headgate.server.operating import Operating
-from headgate.server.replies import admit, json_reply, tell_error, tell_http_error, tell_nobody
+from headgate.server.replies import admit, json_reply, tell_error, tell_nobody
 from headgate.server.webhooks import WebhookRoutes
 
 
@@ -41,6 +42,7 @@ class Rest:
         closing: asyncio.Event,
         metrics: Callable[[], bytes],
         recent: RecentRequests,
+        dashboard: Dashboard,
         mounted: Sequence[AppRoute],
         started_at: float,
         version: str,
@@ -51,6 +53,7 @@ class Rest:
         self._metrics = metrics
         self._mounted = mounted
         self._operating = Operating(gateway, access, recent)
+        self._dashboard = dashboard
         self._started_at = started_at
         self._document = msgspec.json.encode(document(version, mounted))
 
@@ -72,9 +75,10 @@ class Rest:
                 *BatchRoutes(self._gateway, self._access, self._closing).routes(),
                 *WebhookRoutes(self._gateway, self._access, self._closing).routes(),
                 *AppRoutes(self._mounted, self._access, self._closing).routes(),
+                *self._dashboard.routes(),
             ],
             exception_handlers={
-                HTTPException: tell_http_error,
+                HTTPException: self._dashboard.tell_http_error,
                 ClientDisconnect: tell_nobody,
                 HeadgateError: partial(tell_error, mismatch_status=mismatch_status),
                 Exception: tell_error,

@@ -15,6 +15,8 @@ from headgate.observe.recent import RecentRequests
 from headgate.runner.submission import Submission
 from headgate.server.access import Access
 from headgate.server.app import HttpApp
+from headgate.server.dashboard.dashboard import Dashboard
+from headgate.server.dashboard.sources import Alerts, listen
 from headgate.server.http import HttpLimits, Server
 from headgate.server.inference.head import Head
 from headgate.server.inference.route import Inference, Submitted
@@ -37,6 +39,7 @@ class Serving:
         new_id: Callable[[], str],
         version: str,
         mounted: Sequence[AppRoute] = (),
+        alerts: Alerts | None = None,
     ) -> None:
         self._gateway = gateway
         recent = RecentRequests(clock.utc)
@@ -57,6 +60,7 @@ class Serving:
             closing=self._closing,
             metrics=metrics,
             recent=recent,
+            dashboard=Dashboard(listen(gateway, access, recent, clock, alerts), self._closing, new_id),
             mounted=mounted,
             started_at=clock.utc().timestamp(),
             version=version,

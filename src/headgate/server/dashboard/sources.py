@@ -1,0 +1,54 @@
+"""What pages are made from."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from headgate.core.alerts import Alert
+from headgate.core.ports.clock import Clock
+from headgate.gateway import Gateway
+from headgate.observe.failures import RecentFailures
+from headgate.observe.recent import RecentRequests
+from headgate.observe.series import Series
+from headgate.server.access import Access
+
+
+class Alerts(Protocol):
+    """What is wrong for so long or so often that somebody must look."""
+
+    def active(self) -> Sequence[Alert]: ...
+
+    def recent(self) -> Sequence[Alert]:
+        """Those that have cleared, the latest first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """One gateway and those who listen to it."""
+
+    gateway: Gateway
+    access: Access
+    recent: RecentRequests
+    series: Series
+    failures: RecentFailures
+    clock: Clock
+    alerts: Alerts | None
+
+
+def listen(
+    gateway: Gateway, access: Access, recent: RecentRequests, clock: Clock, alerts: Alerts | None
+) -> Sources:
+    """From now on what happens is counted for the pages."""
+    series, failures = Series(clock.now), RecentFailures(clock.utc)
+    gateway.listen(series)
+    gateway.listen(failures)
+    return Sources(
+        gateway=gateway,
+        access=access,
+        recent=recent,
+        series=series,
+        failures=failures,
+        clock=clock,
+        alerts=alerts,
+    )

@@ -1,0 +1,14 @@
+"""The pages there are. A new one is a file with a `pages(sources)` and one line here."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from headgate.server.dashboard import overview
+from headgate.server.dashboard.page import Page
+from headgate.server.dashboard.sources import Sources
+
+_FILES: Final[Sequence[Callable[[Sources], Sequence[Page]]]] = (overview.pages,)
+
+
+def all_pages(sources: Sources) -> list[Page]:
+    return [page for pages in _FILES for page in pages(sources)]
