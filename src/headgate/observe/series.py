@@ -1,7 +1,7 @@
 """The last minutes in spans of a few seconds: what screens draw. An event costs a few additions; all else waits until somebody looks."""
 
 from bisect import bisect_left
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Final
 
@@ -43,7 +43,17 @@ class Spread:
 class Span:
     """What happened within a few seconds, or in several spans together."""
 
-    __slots__ = ("answered", "cancelled", "failed", "latency", "number", "refused", "retries", "waits")
+    __slots__ = (
+        "answered",
+        "cancelled",
+        "failed",
+        "latency",
+        "number",
+        "reasons",
+        "refused",
+        "retries",
+        "waits",
+    )
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -54,6 +64,8 @@ class Span:
         self.refused = 0
         """By gates; one request may be refused by several, and answered by another."""
         self.retries = 0
+        self.reasons: Counter[str] = Counter()
+        """Why requests failed: classes and codes of ours."""
         self.latency = Spread()
         """Of those that were answered."""
         self.waits = {lane: Spread() for lane in Lane}
@@ -64,6 +76,7 @@ class Span:
         self.cancelled += other.cancelled
         self.refused += other.refused
         self.retries += other.retries
+        self.reasons += other.reasons
         self.latency.add(other.latency)
         for lane, waits in self.waits.items():
             waits.add(other.waits[lane])
@@ -120,6 +133,8 @@ class Series:
             span.latency.put(event.latency_ms)
         else:
             span.failed += 1
+            # A failure is told with its class, its status and the provider's code; only the class is ours.
+            span.reasons[event.error.partition(" ")[0]] += 1
         span.waits[event.lane].put(event.queue_ms)
 
     def _span(self) -> Span:

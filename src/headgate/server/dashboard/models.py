@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from headgate.core.access import Action, covers
-from headgate.core.health import Condition
 from headgate.core.operator_pause import OperatorPause, pause_over
 from headgate.dispatch.routes import Route
 from headgate.server.dashboard.forms import button, filters, needed, text
@@ -112,11 +111,7 @@ def _state(view: UpstreamView, tell: Moments) -> Child:
     trouble = upstream_trouble(view, tell)
     if trouble is None:
         return badge("idle" if not view.in_use else "working", "good" if view.in_use else "plain")
-    tone = "bad" if trouble.grave else "warn"
-    words = {Condition.HELD: "misconfigured", Condition.OPEN: "down"}.get(view.status.condition)
-    if words is None:
-        words = "throttled" if view.status.pause_s else "strained"
-    return [badge(words, tone), " ", el("span", trouble.what, class_="faint")]
+    return group(badge(trouble.state, trouble.tone), el("span", trouble.more, class_="faint"))
 
 
 def _waiting(view: UpstreamView) -> Child:

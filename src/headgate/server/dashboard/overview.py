@@ -1,14 +1,16 @@
 """The overview: what is wrong, in words; then the numbers, the last minutes, and every gate."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from headgate.core.access import Action, covers
+from headgate.core.job import JobState
 from headgate.core.messages import Lane
 from headgate.core.ports.store import StoreHealth
 from headgate.observe.series import SPAN_S, Series
 from headgate.server.dashboard.charts import Line, bars, curves
 from headgate.server.dashboard.html import Markup, el, group
+from headgate.server.dashboard.job_look import JobLook
 from headgate.server.dashboard.models import gates
 from headgate.server.dashboard.moments import Moments, amount, milliseconds
 from headgate.server.dashboard.page import Page, Section, Shown, Visit
@@ -33,6 +35,7 @@ class Overview:
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
+        self._jobs = JobLook(sources.gateway.jobs, sources.clock)
 
     async def show(self, visit: Visit) -> Shown:
         if not visit.viewer.may(Action.WATCH):
@@ -40,7 +43,7 @@ class Overview:
         views = look(self._sources.gateway.routes.known())
         sections = [
             Section("wrong", self._wrong(views, visit.tell)),
-            Section("numbers", self._numbers(views)),
+            Section("numbers", self._numbers(views, await self._jobs.counts(visit.viewer.scope))),
             Section("charts", el("div", charts(self._sources.series), class_="charts")),
             Section("gates", _gates(views, visit.tell)),
         ]
@@ -75,47 +78,41 @@ class Overview:
             "ul", [trouble.markup() for trouble in troubles], class_="troubles", aria_label="What is wrong"
         )
 
-    def _numbers(self, views: Sequence[UpstreamView]) -> Markup:
+    def _numbers(self, views: Sequence[UpstreamView], jobs: Mapping[str, int] | None) -> Markup:
         series = self._sources.series
-        minute, now_s = series.together(MINUTE), series.covered_s(2)
-        interactive, batch = (
-            sum(view.status.rt_queue for view in views),
-            sum(view.status.be_queue for view in views),
-        )
-        in_use, slots = sum(view.in_use for view in views), sum(view.status.total_slots for view in views)
+        minute = series.together(MINUTE)
+        per_s = series.together(2).ended / series.covered_s(2)
         failed = minute.failed / minute.ended if minute.ended else 0.0
+        p50, p99 = (milliseconds(minute.latency.percentile_ms(share)) for share in (0.5, 0.99))
+        ended = f"{amount(minute.ended)} in a minute"
         return tiles(
-            tile(
-                "Requests",
-                f"{amount(round(series.together(2).ended / now_s, 1))}/s",
-                f"{amount(minute.ended)} in the last minute",
-            ),
-            tile(
-                "Failed",
-                f"{failed:.1%}",
-                f"{amount(minute.failed)} in the last minute",
-                tone="bad" if failed >= 0.05 else None,
-            ),
-            tile(
-                "Latency",
-                milliseconds(minute.latency.percentile_ms(0.5)),
-                f"p99 {milliseconds(minute.latency.percentile_ms(0.99))}",
-            ),
-            tile(
-                "Waiting",
-                amount(interactive + batch),
-                f"{interactive} interactive, {batch} batch",
-                tone="warn" if interactive + batch else None,
-            ),
-            tile("Slots in use", amount(in_use), f"of {amount(slots)}"),
-            tile(
-                "Refused",
-                amount(minute.refused),
-                "in the last minute",
-                tone="warn" if minute.refused else None,
-            ),
-            tile("Retries", amount(minute.retries), "in the last minute"),
+            tile("Requests", f"{amount(round(per_s, 1))}/s", ended),
+            tile("Failed", f"{failed:.1%}", f"{amount(minute.failed)} in a minute", tone=_tone(failed, 0.05)),
+            tile("Latency", p50, f"p99 {p99}"),
+            tile("Retries", amount(minute.retries), "in a minute"),
+            tile("Refused", amount(minute.refused), "in a minute", tone=_tone(minute.refused, 1, "warn")),
+            *_gate_tiles(views),
+            _job_tile(jobs),
         )
+
+
+def _gate_tiles(views: Sequence[UpstreamView]) -> list[Markup]:
+    interactive = sum(view.status.rt_queue for view in views)
+    batch = sum(view.status.be_queue for view in views)
+    slots = sum(view.status.total_slots for view in views)
+    waiting = tile("Waiting", amount(interactive + batch), f"{interactive} interactive, {batch} batch")
+    return [waiting, tile("Slots in use", amount(sum(view.in_use for view in views)), f"of {amount(slots)}")]
+
+
+def _job_tile(jobs: Mapping[str, int] | None) -> Markup:
+    if jobs is None:
+        return tile("Jobs waiting", "–")
+    dead = jobs.get(JobState.DEAD_LETTER, 0)
+    return tile("Jobs waiting", amount(jobs.get(JobState.PENDING, 0)), f"{amount(dead)} dead letters")
+
+
+def _tone(value: float, bound: float, tone: str = "bad") -> str | None:
+    return tone if value >= bound else None
 
 
 def charts(series: Series) -> list[Markup]:

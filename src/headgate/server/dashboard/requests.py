@@ -16,6 +16,7 @@ from headgate.server.dashboard.sources import Sources
 
 PATH: Final = "/requests"
 SHOWN: Final = 50
+SHORT_ID_CHARS: Final = 16
 _TONES: Final = {Status.OK: "good", Status.FAILED: "bad", Status.CANCELLED: "plain"}
 _STATUSES: Final = {"": "All", **{status.value: status.value for status in Status}}
 
@@ -44,7 +45,9 @@ class Requests:
             to=PATH,
         )
         body = request_table(found[:SHOWN], visit) if found else self._nothing(visit)
-        return Shown("Requests", [Section("requests", group(body, _pager(visit, more)))], form)
+        return Shown(
+            "Requests", [Section("requests", group(body, _pager(visit, more)), "section steady")], form
+        )
 
     async def one(self, visit: Visit) -> Shown:
         story = self._sources.recent.get(visit.path["request_id"], tenant=visit.viewer.scope)
@@ -106,7 +109,9 @@ def request_table(found: Sequence[RequestStory], visit: Visit) -> Markup:
 
 
 def request_link(request_id: str) -> Markup:
-    return el("a", request_id, href=f"{PATH}/{quote(request_id, safe='')}", class_="mono")
+    """Shortened: an id is looked at here and copied from its own page."""
+    shown = request_id if len(request_id) <= SHORT_ID_CHARS else f"{request_id[:SHORT_ID_CHARS]}…"
+    return el("a", shown, href=f"{PATH}/{quote(request_id, safe='')}", title=request_id, class_="mono")
 
 
 def _model(story: RequestStory) -> str:

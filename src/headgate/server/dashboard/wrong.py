@@ -20,71 +20,70 @@ FEWEST_ENDED: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """One thing that is wrong. A `grave` one needs somebody."""
+    """One thing that is wrong: where, in a word, and then the rest. A `grave` one needs somebody."""
 
     where: str
-    what: Child
+    state: str
+    more: Child
     link: str
     grave: bool = False
 
+    @property
+    def tone(self) -> str:
+        return "bad" if self.grave else "warn"
+
     def markup(self) -> Markup:
         where = el("strong", el("a", self.where, href=self.link))
-        return el("li", where, ": ", self.what, class_="bad" if self.grave else "warn")
+        return el("li", where, ": ", self.state, self.more, class_=self.tone)
 
 
 def upstream_trouble(
     view: UpstreamView, tell: Moments, others: Iterable[UpstreamView] = ()
 ) -> Trouble | None:
-    """The worst of what is wrong with one upstream. `others` are the model's: they may stand in."""
-    status = view.status
-    instead = next(
-        (other.status.upstream for other in others if other is not view and other.takes_calls), None
-    )
-    link = models_link(status.model)
+    """The worst of what is wrong with one upstream. `others` are its model's: they may stand in."""
+    status, name, link = view.status, view.name, models_link(view.status.model)
+    rest = _meanwhile(view, others)
     if status.condition is Condition.HELD:
         said = "" if view.mistake is None else f" ({view.mistake.error})"
-        advice = "Check its key, its model name and its permissions."
-        what: Child = ["misconfigured", said, _again(view, tell), _meanwhile(view, instead), ". ", advice]
-        return Trouble(view.name, what, link, grave=True)
+        advice = ". Check its key, its model name and its permissions."
+        return Trouble(name, "misconfigured", [said, _again(view, tell), rest, advice], link, grave=True)
     if status.condition is Condition.OPEN:
-        what = ["down: it kept failing and is left alone", _again(view, tell), _meanwhile(view, instead)]
-        return Trouble(view.name, what, link, grave=True)
+        more = [", it kept failing and is left alone", _again(view, tell), rest]
+        return Trouble(name, "down", more, link, grave=True)
     if status.pause_s > 0:
-        what = ["throttled, paused ", tell.in_s(status.pause_s), " more", _meanwhile(view, instead)]
-        return Trouble(view.name, what, link)
+        return Trouble(name, "throttled", [", paused ", tell.in_s(status.pause_s), " more", rest], link)
     return _strain(view, link)
 
 
 def _strain(view: UpstreamView, link: str) -> Trouble | None:
     status = view.status
     if not status.accepting and not status.stopped:
-        return Trouble(view.name, f"full: {view.waiting} wait and new calls are refused", link, grave=True)
-    if view.budget_left < LOW_BUDGET:
-        left = f"{view.budget_left:.0%}"
         return Trouble(
-            view.name, f"failing often: {left} of its retry budget is left, then nothing is retried", link
+            view.name, "full", f", {view.waiting} wait and new calls are refused", link, grave=True
         )
+    if view.budget_left < LOW_BUDGET:
+        more = f", {view.budget_left:.0%} of its retry budget is left; without one nothing is retried"
+        return Trouble(view.name, "failing often", more, link)
     if status.max_queue_depth and view.waiting * 2 >= status.max_queue_depth:
-        return Trouble(view.name, f"busy: {view.waiting} wait for {status.total_slots} slots", link)
+        return Trouble(view.name, "busy", f", {view.waiting} wait for {status.total_slots} slots", link)
     return None
 
 
 def pause_troubles(pauses: Mapping[str, OperatorPause], tell: Moments) -> Iterator[Trouble]:
     for pause in pauses.values():
-        what = [
-            f"paused by {pause.by}, ",
-            tell.ago(pause.since),
-            "; its calls are refused until it is resumed",
-        ]
-        yield Trouble(pause.model, what, models_link(pause.model))
+        more = [f" by {pause.by} ", tell.ago(pause.since), "; its calls are refused until it is resumed"]
+        yield Trouble(pause.model, "paused", more, models_link(pause.model))
 
 
 def failing(minute: Span) -> Trouble | None:
     """Many of the last minute's requests failed, whatever the reason."""
     if minute.ended < FEWEST_ENDED or minute.failed < MANY_FAILED * minute.ended:
         return None
-    what = f"{minute.failed / minute.ended:.0%} of the last minute's {amount(minute.ended)} failed"
-    return Trouble("Requests", what, "/requests?status=failed", grave=True)
+    share = f"{minute.failed / minute.ended:.0%} of the last minute's {amount(minute.ended)} failed"
+    reason, count = minute.reasons.most_common(1)[0]
+    return Trouble(
+        "Requests", share, f", {amount(count)} of them: {reason}", "/requests?status=failed", grave=True
+    )
 
 
 def everything(
@@ -99,9 +98,9 @@ def everything(
     """All that is wrong, the grave first."""
     troubles: list[Trouble | None] = []
     if not store_works:
-        what = "does not answer: jobs, batches and keys must wait. Direct calls go on."
-        troubles.append(Trouble("The database", what, "/alerts", grave=True))
-    troubles += [Trouble("Alert", alert.message, "/alerts", grave=True) for alert in alerts]
+        more = ": jobs, batches and keys must wait. Direct calls go on."
+        troubles.append(Trouble("The database", "does not answer", more, "/alerts", grave=True))
+    troubles += [Trouble("Alert", alert.message, None, "/alerts", grave=True) for alert in alerts]
     troubles += pause_troubles(pauses, tell)
     by_model: dict[str, list[UpstreamView]] = {}
     for view in views:
@@ -121,11 +120,15 @@ def models_link(model: str) -> str:
 
 def _again(view: UpstreamView, tell: Moments) -> Child:
     if view.probed_in_s is None:
-        return ", tried again with the next call"
-    return [", tried again in ", tell.in_s(view.probed_in_s)]
+        return "; the next call tries it again"
+    return (
+        "; being tried now" if view.probed_in_s <= 0 else ["; tried again in ", tell.in_s(view.probed_in_s)]
+    )
 
 
-def _meanwhile(view: UpstreamView, instead: str | None) -> str:
-    if view.waiting:
-        return f"; {view.waiting} wait"
-    return "" if instead is None else f"; {instead} takes its calls"
+def _meanwhile(view: UpstreamView, others: Iterable[UpstreamView]) -> str:
+    waiting = f"; {view.waiting} wait" if view.waiting else ""
+    instead = next(
+        (other.status.upstream for other in others if other is not view and other.takes_calls), None
+    )
+    return waiting if instead is None else f"{waiting}; {instead} takes its calls"
