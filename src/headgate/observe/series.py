@@ -1,14 +1,15 @@
-"""The last minutes, second by second: what screens draw. An event costs a few additions; nothing else happens until somebody looks."""
+"""The last minutes in spans of a few seconds: what screens draw. An event costs a few additions; all else waits until somebody looks."""
 
 from bisect import bisect_left
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable
 from typing import Final
 
 from headgate.core.events import Cancelled, Event, RequestRefused, Responded, RetryScheduled
 from headgate.core.messages import Lane
 
-KEPT_S: Final = 900
+SPAN_S: Final = 5
+MOST_SPANS: Final = 180
 BOUNDS_MS: Final = tuple(10 ** (step / 10) for step in range(56))
 """From a millisecond to five minutes, ten to a decade: a percentile is off by an eighth at most."""
 
@@ -40,18 +41,31 @@ class Spread:
 
 
 class Span:
-    """What happened within a second, or within several of them together."""
+    """What happened within a few seconds, or in several spans together."""
 
-    __slots__ = ("answered", "at", "cancelled", "failed", "latency", "refused", "retries", "waits")
+    __slots__ = (
+        "answered",
+        "cancelled",
+        "failed",
+        "latency",
+        "number",
+        "reasons",
+        "refused",
+        "retries",
+        "waits",
+    )
 
-    def __init__(self, at: int) -> None:
-        self.at = at
+    def __init__(self, number: int) -> None:
+        self.number = number
+        """Counted from the beginning of time, each `SPAN_S` long."""
         self.answered = 0
         self.failed = 0
         self.cancelled = 0
         self.refused = 0
         """By gates; one request may be refused by several, and answered by another."""
         self.retries = 0
+        self.reasons: Counter[str] = Counter()
+        """Why requests failed: classes and codes of ours."""
         self.latency = Spread()
         """Of those that were answered."""
         self.waits = {lane: Spread() for lane in Lane}
@@ -62,6 +76,7 @@ class Span:
         self.cancelled += other.cancelled
         self.refused += other.refused
         self.retries += other.retries
+        self.reasons += other.reasons
         self.latency.add(other.latency)
         for lane, waits in self.waits.items():
             waits.add(other.waits[lane])
@@ -77,55 +92,57 @@ class Series:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._seconds: deque[Span] = deque(maxlen=KEPT_S)
+        self._spans: deque[Span] = deque(maxlen=MOST_SPANS)
         """Only those in which something happened, oldest first."""
-        self._current = Span(-KEPT_S)
+        self._current = Span(-MOST_SPANS)
 
     def __call__(self, event: Event) -> None:
         kind = type(event)
         if kind is Responded:
             self._responded(event)  # type: ignore[arg-type]  # `isinstance` costs several times as much here
         elif kind is RetryScheduled:
-            self._second().retries += 1
+            self._span().retries += 1
         elif kind is RequestRefused:
-            self._second().refused += 1
+            self._span().refused += 1
         elif kind is Cancelled:
-            self._second().cancelled += 1
+            self._span().cancelled += 1
 
-    def last(self, seconds: int) -> Span:
-        """The last so many seconds together."""
-        since = int(self._now()) - seconds
-        together = Span(since)
-        for second in self._since(since):
-            together.add(second)
-        return together
+    def spans(self, most: int = MOST_SPANS) -> list[Span]:
+        """The last so many, oldest first, the running one last; those without events are empty."""
+        newest = self._number()
+        kept = {span.number: span for span in self._spans}
+        return [kept.get(number) or Span(number) for number in range(newest - most + 1, newest + 1)]
 
-    def spans(self, seconds: int, each_s: int) -> list[Span]:
-        """The last so many seconds in spans of equal length, oldest first, the running one last."""
-        newest = int(self._now()) // each_s
-        oldest = newest - seconds // each_s + 1
-        spans = [Span(index * each_s) for index in range(oldest, newest + 1)]
-        for second in self._since(oldest * each_s - 1):
-            index = second.at // each_s - oldest
-            if index < len(spans):
-                spans[index].add(second)
-        return spans
+    def together(self, most: int) -> Span:
+        """The last so many as one."""
+        newest = self._number()
+        whole = Span(newest)
+        for span in self._spans:
+            if span.number > newest - most:
+                whole.add(span)
+        return whole
+
+    def covered_s(self, most: int) -> float:
+        """How long the last so many are: the running one is not over."""
+        return (most - 1) * SPAN_S + self._now() % SPAN_S
 
     def _responded(self, event: Responded) -> None:
-        second = self._second()
+        span = self._span()
         if event.error is None:
-            second.answered += 1
-            second.latency.put(event.latency_ms)
+            span.answered += 1
+            span.latency.put(event.latency_ms)
         else:
-            second.failed += 1
-        second.waits[event.lane].put(event.queue_ms)
+            span.failed += 1
+            # A failure is told with its class, its status and the provider's code; only the class is ours.
+            span.reasons[event.error.partition(" ")[0]] += 1
+        span.waits[event.lane].put(event.queue_ms)
 
-    def _second(self) -> Span:
-        at = int(self._now())
-        if at != self._current.at:
-            self._current = Span(at)
-            self._seconds.append(self._current)
+    def _span(self) -> Span:
+        number = self._number()
+        if number != self._current.number:
+            self._current = Span(number)
+            self._spans.append(self._current)
         return self._current
 
-    def _since(self, second: int) -> Iterator[Span]:
-        return (kept for kept in self._seconds if kept.at > second)
+    def _number(self) -> int:
+        return int(self._now() // SPAN_S)

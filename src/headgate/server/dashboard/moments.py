@@ -52,8 +52,8 @@ def duration(seconds: float) -> str:
 
 def milliseconds(value: float | None) -> str:
     """`3.2 ms`, `240 ms`, `1.8 s`, `2.5 min`."""
-    if value is None:
-        return "–"
+    if not value:
+        return "–" if value is None else "0 ms"
     if value < 1000:
         return f"{value:.1f} ms" if value < 10 else f"{value:.0f} ms"
     seconds = value / 1000

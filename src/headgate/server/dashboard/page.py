@@ -50,6 +50,7 @@ class Section:
     id: str
     content: Markup
     class_: str = "section"
+    """`section steady`: stays as it is while somebody points at it."""
 
     def markup(self) -> Markup:
         return el("section", self.content, id=self.id, class_=self.class_)

@@ -3,11 +3,16 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from headgate.server.dashboard import overview
+from headgate.server.dashboard import alerts, models, overview, requests
 from headgate.server.dashboard.page import Page
 from headgate.server.dashboard.sources import Sources
 
-_FILES: Final[Sequence[Callable[[Sources], Sequence[Page]]]] = (overview.pages,)
+_FILES: Final[Sequence[Callable[[Sources], Sequence[Page]]]] = (
+    overview.pages,
+    models.pages,
+    requests.pages,
+    alerts.pages,
+)
 
 
 def all_pages(sources: Sources) -> list[Page]:

@@ -42,7 +42,7 @@ function takeAttributes(old, fresh) {
 
 function take(id, html) {
   const old = document.getElementById(id);
-  if (!old || old.querySelector("input:focus, textarea:focus, select:focus")) return;
+  if (!old || old.matches(".steady:hover") || old.querySelector("input:focus, textarea:focus, select:focus")) return;
   const fresh = old.cloneNode(false);
   // The server's own markup, in which every word of a stranger is escaped; the policy of the page runs nothing inline.
   fresh.innerHTML = html;
