@@ -74,6 +74,10 @@ class Access(Protocol):
         """Whether one who was let in before would be again: its key was not revoked and has not expired."""
         ...
 
+    async def refresh(self) -> None:
+        """Look for changes now. Who adds or revokes a key in this process calls this afterwards."""
+        ...
+
 
 class _Anybody:
     """Without keys everybody is the same: whoever can reach this machine's loopback."""
@@ -116,6 +120,9 @@ class OpenAccess:
 
     def still_admits(self, caller: Caller) -> bool:  # noqa: ARG002 - the protocol's shape
         return True
+
+    async def refresh(self) -> None:
+        """Nothing changes."""
 
 
 class KeyCaller:
@@ -235,7 +242,6 @@ class KeyedAccess:
             raise _invalid()
 
     async def refresh(self) -> None:
-        """Look for changes now. Who adds or revokes a key in this process calls this afterwards."""
         async with self._refreshing:
             marker = await self._store.access_marker()
             if marker != self._marker:

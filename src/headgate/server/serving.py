@@ -60,7 +60,9 @@ class Serving:
             closing=self._closing,
             metrics=metrics,
             recent=recent,
-            dashboard=Dashboard(listen(gateway, access, recent, clock, alerts), self._closing, new_id),
+            dashboard=Dashboard(
+                listen(gateway, access, recent, clock, alerts, new_id), self._closing, new_id
+            ),
             mounted=mounted,
             started_at=clock.utc().timestamp(),
             version=version,

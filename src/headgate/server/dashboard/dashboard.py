@@ -3,11 +3,12 @@
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, quote, urlencode
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import FileResponse, RedirectResponse, Response
 from starlette.routing import Match, Route
 
 from headgate.core.errors import InvalidRequest, Unauthorized
@@ -24,7 +25,7 @@ from headgate.server.dashboard.login import Login
 from headgate.server.dashboard.moments import Moments
 from headgate.server.dashboard.navigation import navigation
 from headgate.server.dashboard.notices import PARAMETER, Notices
-from headgate.server.dashboard.page import Deed, Page, Visit
+from headgate.server.dashboard.page import Deed, Download, Page, Shown, Told, Visit
 from headgate.server.dashboard.sessions import Sessions
 from headgate.server.dashboard.sources import Sources
 from headgate.server.dashboard.table import all_pages
@@ -32,6 +33,7 @@ from headgate.server.errors import Failed, log_error, read_error
 from headgate.server.replies import Handler, route, tell_http_error
 
 LIVE: Final = "/dashboard/live"
+FILE: Final = "application/octet-stream"
 
 
 class Dashboard:
@@ -51,14 +53,19 @@ class Dashboard:
 
     def routes(self) -> list[Route]:
         deeds = [
-            route(deed.path, POST=self._guarded(partial(self._do, deed)))
+            route(deed.path, POST=self._guarded(partial(self._do, page, deed)))
             for page in self._pages
             for deed in page.deeds
+        ]
+        downloads = [
+            route(one.path, GET=self._guarded(partial(self._give, page, one)))
+            for page in self._pages
+            for one in page.downloads
         ]
         shows = [shown for _, shown in self._shows]
         login = self._login.routes(self._guarded)
         live = route(LIVE, GET=self._guarded(self._follow))
-        routes = [*shows, *deeds, *login, live, *asset_routes()]
+        routes = [*shows, *deeds, *downloads, *login, live, *asset_routes()]
         for one in routes:
             # Pages are for people: the OpenAPI document and the table of errors are about the API.
             one.include_in_schema = False
@@ -72,7 +79,15 @@ class Dashboard:
         notice = self._notices.read(query.pop(PARAMETER, None))
         shown = await page.show(self._visit(guest, request.path_params, query))
         address = request.url.path + (f"?{urlencode(query)}" if query else "")
-        body = frame(
+        live = f"{LIVE}?page={quote(address, safe='')}"
+        return Response(
+            self._framed(page, guest, shown, notice, live), media_type="text/html", headers=HEADERS
+        )
+
+    def _framed(
+        self, page: Page, guest: Guest, shown: Shown, notice: str | None = None, live: str | None = None
+    ) -> bytes:
+        return frame(
             shown.title,
             el("div", el("h1", shown.title), shown.intro, class_="top"),
             None if notice is None else el("p", notice, class_="notice", role="status"),
@@ -80,18 +95,28 @@ class Dashboard:
             [section.markup() for section in shown.sections],
             navigation=navigation(self._pages, guest.viewer, page.entry),
             who=_who(guest),
-            live=f"{LIVE}?page={quote(address, safe='')}",
+            live=live,
         )
-        return Response(body, media_type="text/html", headers=HEADERS)
 
-    async def _do(self, deed: Deed, request: Request) -> Response:
+    async def _do(self, page: Page, deed: Deed, request: Request) -> Response:
         refuse_other_sites(request)
         guest = self._door.enter(request, deed.needs)
         form = await read_form(request)
         done = await deed.do(self._visit(guest, request.path_params, {}), form)
+        if isinstance(done, Told):
+            # Nothing keeps this fresh: it would take away what was typed.
+            body = self._framed(page, guest, done.shown)
+            return Response(body, done.status, media_type="text/html", headers=HEADERS)
         joint = "&" if "?" in done.to else "?"
         to = f"{done.to}{joint}{PARAMETER}={self._notices.leave(done.notice)}"
         return RedirectResponse(to, 303, headers=HEADERS)
+
+    async def _give(self, page: Page, download: Download, request: Request) -> Response:
+        guest = self._door.enter(request, page.needs)
+        given = await download.give(self._visit(guest, request.path_params, {}))
+        if isinstance(given.content, Path):
+            return FileResponse(given.content, headers=HEADERS, media_type=FILE, filename=given.name)
+        return Response(given.content, headers=HEADERS, media_type="application/json")
 
     async def _follow(self, request: Request) -> Response:
         path, _, query = request.query_params.get("page", "").partition("?")

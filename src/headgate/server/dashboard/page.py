@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeAlias
 
 from headgate.core.access import Action
@@ -74,9 +75,26 @@ class Done:
     notice: str
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A form answered in place: itself again with what is wrong, or what is shown once and kept nowhere."""
+
+    shown: Shown
+    status: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What people take away from a page: JSON to look at, or a file from the disk, saved under this name."""
+
+    content: bytes | Path
+    name: str = ""
+
+
 Form: TypeAlias = Mapping[str, str]
 Show: TypeAlias = Callable[[Visit], Awaitable[Shown]]
-Do: TypeAlias = Callable[[Visit, Form], Awaitable[Done]]
+Do: TypeAlias = Callable[[Visit, Form], Awaitable[Done | Told]]
+Give: TypeAlias = Callable[[Visit], Awaitable[Document]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +104,14 @@ class Deed:
     path: str
     do: Do
     needs: Action = Action.OPERATE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Download:
+    """Where a document is to be had by those who may look at its page."""
+
+    path: str
+    give: Give
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,3 +125,4 @@ class Page:
     refresh_s: float = 0.5
     """How often an open page looks for news. Those that ask the database should ask less often."""
     deeds: Sequence[Deed] = ()
+    downloads: Sequence[Download] = ()

@@ -1,6 +1,6 @@
 """What pages are made from."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,6 +10,7 @@ from headgate.gateway import Gateway
 from headgate.observe.failures import RecentFailures
 from headgate.observe.recent import RecentRequests
 from headgate.observe.series import Series
+from headgate.runner.access_keys import AccessKeys
 from headgate.server.access import Access
 
 
@@ -34,10 +35,16 @@ class Sources:
     failures: RecentFailures
     clock: Clock
     alerts: Alerts | None
+    keys: AccessKeys
 
 
 def listen(
-    gateway: Gateway, access: Access, recent: RecentRequests, clock: Clock, alerts: Alerts | None
+    gateway: Gateway,
+    access: Access,
+    recent: RecentRequests,
+    clock: Clock,
+    alerts: Alerts | None,
+    new_id: Callable[[], str],
 ) -> Sources:
     """From now on what happens is counted for the pages."""
     series, failures = Series(clock.now), RecentFailures(clock.utc)
@@ -51,4 +58,5 @@ def listen(
         failures=failures,
         clock=clock,
         alerts=alerts,
+        keys=AccessKeys(gateway.durable, clock, new_id),
     )

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from headgate.server.dashboard import alerts, models, overview, requests
+from headgate.server.dashboard import alerts, batches, dead_letters, jobs, keys, models, overview, requests
 from headgate.server.dashboard.page import Page
 from headgate.server.dashboard.sources import Sources
 
@@ -12,6 +12,10 @@ _FILES: Final[Sequence[Callable[[Sources], Sequence[Page]]]] = (
     models.pages,
     requests.pages,
     alerts.pages,
+    jobs.pages,
+    dead_letters.pages,
+    batches.pages,
+    keys.pages,
 )
 
 
