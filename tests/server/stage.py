@@ -14,6 +14,7 @@ from headgate.machine.ids import random_id
 from headgate.mounting import AppRoute
 from headgate.runner.tasks import Task
 from headgate.server.access import Access, OpenAccess
+from headgate.server.dashboard.sources import Alerts
 from headgate.server.http import HttpLimits
 from headgate.server.serving import Serving
 
@@ -46,6 +47,7 @@ async def opened(
     work: bool = False,
     tasks: Iterable[Task[Any, Any]] = (),
     mount: Callable[[Gateway], Sequence[AppRoute]] | None = None,
+    alerts: Alerts | None = None,
 ) -> AsyncIterator[House]:
     """Serve these settings until the block ends; `mount` in place of the applications they list."""
     clock = SystemClock()
@@ -60,6 +62,7 @@ async def opened(
         new_id=random_id,
         version="test",
         mounted=wiring.build_routes(checked.apps, gateway) if mount is None else mount(gateway),
+        alerts=alerts,
     )
     house = House(gateway, serving, await serving.start("127.0.0.1", 0))
     gateway.listen(house.events.append)

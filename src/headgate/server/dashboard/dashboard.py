@@ -17,7 +17,7 @@ from headgate.server.apps import EventStream
 from headgate.server.dashboard.assets import asset_routes
 from headgate.server.dashboard.door import Door, Guest, refuse_other_sites
 from headgate.server.dashboard.forms import button, read_form
-from headgate.server.dashboard.html import Markup, el
+from headgate.server.dashboard.html import Markup, el, is_local
 from headgate.server.dashboard.layout import HEADERS, frame
 from headgate.server.dashboard.live import TROUBLE, Live
 from headgate.server.dashboard.login import PATH as LOGIN
@@ -177,8 +177,11 @@ def _is_person(request: Request) -> bool:
 
 
 def _to_login(request: Request) -> Response:
-    """Someone who follows a link from elsewhere brings no cookie, logged in or not: they are asked to come again, from here."""
     asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    if request.headers.get("sec-fetch-site") == "cross-site" and is_local(asked):
+        # A link from elsewhere brings no strict cookie, logged in or not. From here the same link does.
+        body = frame("Headgate", el("p", el("a", "Go on", href=asked)), onward=asked, wide=False)
+        return Response(body, media_type="text/html", headers=HEADERS)
     return RedirectResponse(f"{LOGIN}?next={quote(asked, safe='')}", 303, headers=HEADERS)
 
 

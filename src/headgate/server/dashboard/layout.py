@@ -27,13 +27,15 @@ def frame(
     who: Child = None,
     live: str | None = None,
     wide: bool = True,
+    onward: str | None = None,
 ) -> bytes:
-    """A whole page. `live` is the address of the stream that keeps it fresh."""
+    """A whole page. `live` is the address of the stream that keeps it fresh; `onward` is where it leads at once."""
     head = el(
         "head",
         el("meta", charset="utf-8"),
         el("meta", name="viewport", content="width=device-width, initial-scale=1"),
         el("meta", name="color-scheme", content="light dark"),
+        None if onward is None else el("meta", http_equiv="refresh", content=f"0;url={onward}"),
         el("title", f"{title} · Headgate"),
         el("link", rel="icon", href=address("icon.svg")),
         el("link", rel="stylesheet", href=address("style.css")),

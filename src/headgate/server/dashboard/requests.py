@@ -17,6 +17,7 @@ from headgate.server.dashboard.sources import Sources
 PATH: Final = "/requests"
 SHOWN: Final = 50
 SHORT_ID_CHARS: Final = 16
+_TIMES: Final = {"wait": "waited", "good": "answered after", "bad": "failed after"}
 _TONES: Final = {Status.OK: "good", Status.FAILED: "bad", Status.CANCELLED: "plain"}
 _STATUSES: Final = {"": "All", **{status.value: status.value for status in Status}}
 
@@ -111,7 +112,7 @@ def request_table(found: Sequence[RequestStory], visit: Visit) -> Markup:
 def request_link(request_id: str) -> Markup:
     """Shortened: an id is looked at here and copied from its own page."""
     shown = request_id if len(request_id) <= SHORT_ID_CHARS else f"{request_id[:SHORT_ID_CHARS]}…"
-    return el("a", shown, href=f"{PATH}/{quote(request_id, safe='')}", title=request_id, class_="mono")
+    return el("a", shown, href=f"{PATH}/{quote(request_id, safe='')}", title=request_id, class_="mono id")
 
 
 def _model(story: RequestStory) -> str:
@@ -184,7 +185,10 @@ def _timeline(story: RequestStory) -> Markup | None:
     at = 0.0
     for tone, took_ms in pieces:
         width = 1000 * took_ms / whole_ms
-        drawn.append(el("rect", x=f"{at:.1f}", width=f"{max(width, 1.0):.1f}", y=0, height=10, class_=tone))
+        words = el("title", f"{_TIMES[tone]} {milliseconds(took_ms)}")
+        drawn.append(
+            el("rect", words, x=f"{at:.1f}", width=f"{max(width, 1.0):.1f}", y=0, height=10, class_=tone)
+        )
         at += width
     label = f"{len(story.attempts)} calls within {milliseconds(whole_ms)}"
     return el(

@@ -6,6 +6,7 @@ from typing import Final
 from urllib.parse import quote
 
 from headgate.core.alerts import Alert
+from headgate.core.failures import Failure
 from headgate.core.health import Condition
 from headgate.core.operator_pause import OperatorPause, pause_over
 from headgate.observe.series import Span
@@ -34,7 +35,8 @@ class Trouble:
 
     def markup(self) -> Markup:
         where = el("strong", el("a", self.where, href=self.link))
-        return el("li", where, ": ", self.state, self.more, class_=self.tone)
+        more = None if self.more is None else [", ", self.more]
+        return el("li", where, ": ", self.state, more, class_=self.tone)
 
 
 def upstream_trouble(
@@ -44,34 +46,32 @@ def upstream_trouble(
     status, name, link = view.status, view.name, models_link(view.status.model)
     rest = _meanwhile(view, others)
     if status.condition is Condition.HELD:
-        said = "" if view.mistake is None else f" ({view.mistake.error})"
         advice = ". Check its key, its model name and its permissions."
-        return Trouble(name, "misconfigured", [said, _again(view, tell), rest, advice], link, grave=True)
+        more = [_said(view.mistake), _again(view, tell), rest, advice]
+        return Trouble(name, "misconfigured", more, link, grave=True)
     if status.condition is Condition.OPEN:
-        more = [", it kept failing and is left alone", _again(view, tell), rest]
+        more = ["it kept failing and is left alone", _again(view, tell), rest]
         return Trouble(name, "down", more, link, grave=True)
     if status.pause_s > 0:
-        return Trouble(name, "throttled", [", paused ", tell.in_s(status.pause_s), " more", rest], link)
+        return Trouble(name, "throttled", ["paused ", tell.in_s(status.pause_s), " more", rest], link)
     return _strain(view, link)
 
 
 def _strain(view: UpstreamView, link: str) -> Trouble | None:
     status = view.status
     if not status.accepting and not status.stopped:
-        return Trouble(
-            view.name, "full", f", {view.waiting} wait and new calls are refused", link, grave=True
-        )
+        return Trouble(view.name, "full", f"{view.waiting} wait and new calls are refused", link, grave=True)
     if view.budget_left < LOW_BUDGET:
-        more = f", {view.budget_left:.0%} of its retry budget is left; without one nothing is retried"
+        more = f"{view.budget_left:.0%} of its retry budget is left; without one nothing is retried"
         return Trouble(view.name, "failing often", more, link)
     if status.max_queue_depth and view.waiting * 2 >= status.max_queue_depth:
-        return Trouble(view.name, "busy", f", {view.waiting} wait for {status.total_slots} slots", link)
+        return Trouble(view.name, "busy", f"{view.waiting} wait for {status.total_slots} slots", link)
     return None
 
 
 def pause_troubles(pauses: Mapping[str, OperatorPause], tell: Moments) -> Iterator[Trouble]:
     for pause in pauses.values():
-        more = [f" by {pause.by} ", tell.ago(pause.since), "; its calls are refused until it is resumed"]
+        more = [f"by {pause.by} ", tell.ago(pause.since), "; its calls are refused until it is resumed"]
         yield Trouble(pause.model, "paused", more, models_link(pause.model))
 
 
@@ -82,7 +82,7 @@ def failing(minute: Span) -> Trouble | None:
     share = f"{minute.failed / minute.ended:.0%} of the last minute's {amount(minute.ended)} failed"
     reason, count = minute.reasons.most_common(1)[0]
     return Trouble(
-        "Requests", share, f", {amount(count)} of them: {reason}", "/requests?status=failed", grave=True
+        "Requests", share, f"{amount(count)} of them: {reason}", "/requests?status=failed", grave=True
     )
 
 
@@ -98,7 +98,7 @@ def everything(
     """All that is wrong, the grave first."""
     troubles: list[Trouble | None] = []
     if not store_works:
-        more = ": jobs, batches and keys must wait. Direct calls go on."
+        more = "jobs, batches and keys must wait. Direct calls go on."
         troubles.append(Trouble("The database", "does not answer", more, "/alerts", grave=True))
     troubles += [Trouble("Alert", alert.message, None, "/alerts", grave=True) for alert in alerts]
     troubles += pause_troubles(pauses, tell)
@@ -116,6 +116,14 @@ def everything(
 
 def models_link(model: str) -> str:
     return f"/models?q={quote(model, safe='')}"
+
+
+def _said(mistake: Failure | None) -> str:
+    if mistake is None:
+        return "it refuses us"
+    return " ".join(
+        ["it answers", *(str(part) for part in (mistake.status, mistake.code) if part is not None)]
+    )
 
 
 def _again(view: UpstreamView, tell: Moments) -> Child:
