@@ -54,15 +54,14 @@ class Serving:
             submit=self._submit,
             draining=self._closing.is_set,
         )
+        self._dashboard = Dashboard(listen(gateway, access, recent, clock, alerts, new_id), new_id)
         rest = Rest(
             gateway,
             access,
             closing=self._closing,
             metrics=metrics,
             recent=recent,
-            dashboard=Dashboard(
-                listen(gateway, access, recent, clock, alerts, new_id), self._closing, new_id
-            ),
+            dashboard=self._dashboard,
             mounted=mounted,
             started_at=clock.utc().timestamp(),
             version=version,
@@ -83,6 +82,7 @@ class Serving:
         """
         ends_at = asyncio.get_running_loop().time() + drain_s
         self._closing.set()
+        self._dashboard.close()
         self._gateway.routes.close()
         working = asyncio.ensure_future(self._gateway.durable.stop_working(drain_s))
         try:

@@ -9,7 +9,7 @@ import pytest
 from server.dashboard.dashboard_stage import a_locked_screen, a_screen, responded
 from server.http.front_stage import Play
 
-from headgate.core.errors import QueueFull, StoreUnavailable
+from headgate.core.errors import Draining, QueueFull, StoreUnavailable
 from headgate.planner import virtual
 from headgate.planner.virtual import World
 from headgate.server.dashboard.live import BEAT_S, MOST_CHANNELS, Live
@@ -40,16 +40,15 @@ async def _news(pieces: AsyncIterator[bytes]) -> dict[str, str]:
     return {}
 
 
-def _live(test: Callable[[World, Live, asyncio.Event], Awaitable[None]]) -> None:
+def _live(test: Callable[[World, Live], Awaitable[None]]) -> None:
     async def main(world: World) -> None:
-        closing = asyncio.Event()
-        await test(world, Live(world.clock, closing), closing)
+        await test(world, Live(world.clock))
 
     virtual.run(main)
 
 
 def test_only_what_changed_is_sent_and_within_half_a_second() -> None:
-    async def test(world: World, live: Live, _: asyncio.Event) -> None:
+    async def test(world: World, live: Live) -> None:
         page = _Page()
         pieces = live.follow("key", page, 0.5, lambda: True)
         assert await _news(pieces) == {"a": "one", "b": "always"}
@@ -62,7 +61,7 @@ def test_only_what_changed_is_sent_and_within_half_a_second() -> None:
 
 
 def test_while_nothing_changes_a_viewer_hears_a_beat() -> None:
-    async def test(world: World, live: Live, _: asyncio.Event) -> None:
+    async def test(world: World, live: Live) -> None:
         pieces = live.follow("key", _Page(), 0.5, lambda: True)
         await _news(pieces)
         heard_at = world.clock.now()
@@ -73,7 +72,7 @@ def test_while_nothing_changes_a_viewer_hears_a_beat() -> None:
 
 
 def test_all_viewers_of_a_page_share_one_rendering() -> None:
-    async def test(world: World, live: Live, _: asyncio.Event) -> None:
+    async def test(world: World, live: Live) -> None:
         page = _Page()
         viewers = [live.follow("key", page, 0.5, lambda: True) for _ in range(20)]
         for viewer in viewers:
@@ -85,7 +84,7 @@ def test_all_viewers_of_a_page_share_one_rendering() -> None:
 
 
 def test_when_nobody_looks_nothing_runs() -> None:
-    async def test(world: World, live: Live, _: asyncio.Event) -> None:
+    async def test(world: World, live: Live) -> None:
         page = _Page()
         viewer = live.follow("key", page, 0.5, lambda: True)
         await _news(viewer)
@@ -99,7 +98,7 @@ def test_when_nobody_looks_nothing_runs() -> None:
 
 
 def test_a_page_that_cannot_be_made_says_why_and_recovers() -> None:
-    async def test(world: World, live: Live, _: asyncio.Event) -> None:
+    async def test(world: World, live: Live) -> None:
         page = _Page()
         pieces = live.follow("key", page, 0.5, lambda: True)
         await _news(pieces)
@@ -113,19 +112,21 @@ def test_a_page_that_cannot_be_made_says_why_and_recovers() -> None:
 
 
 def test_a_process_that_goes_away_ends_its_streams() -> None:
-    async def test(world: World, live: Live, closing: asyncio.Event) -> None:
+    async def test(world: World, live: Live) -> None:
         pieces = live.follow("key", _Page(), 0.5, lambda: True)
         await _news(pieces)
-        closing.set()
-        ends_by = world.clock.now() + 0.5
-        assert [piece async for piece in pieces if piece.startswith((b"data", b"event"))] == []
-        assert world.clock.now() <= ends_by
+        live.close()
+        closed_at = world.clock.now()
+        assert [piece async for piece in pieces] == []
+        assert world.clock.now() == closed_at
+        with pytest.raises(Draining):
+            live.check_room("another")
 
     _live(test)
 
 
 def test_who_may_not_stay_is_told_to_leave() -> None:
-    async def test(world: World, live: Live, _: asyncio.Event) -> None:
+    async def test(world: World, live: Live) -> None:
         welcome = [True]
         pieces = live.follow("key", _Page(), 0.5, lambda: welcome[0])
         await _news(pieces)
@@ -138,7 +139,7 @@ def test_who_may_not_stay_is_told_to_leave() -> None:
 
 
 def test_different_pages_are_bounded() -> None:
-    async def test(world: World, live: Live, _: asyncio.Event) -> None:
+    async def test(world: World, live: Live) -> None:
         viewers: list[Any] = [
             live.follow(number, _Page(), 0.5, lambda: True) for number in range(MOST_CHANNELS)
         ]

@@ -113,7 +113,7 @@ def test_hostile_words_are_text_on_every_page(play: Play) -> None:
             [an_alert(words, subject=words) for words in HOSTILE],
             [an_alert(words, cleared_at=1_800_000_060.0) for words in HOSTILE],
         )
-        named = [words for words in HOSTILE if words.isprintable()]
+        named = [words for words in HOSTILE if words.isprintable() and "*" not in words]
         models = {words: {"upstreams": [{"provider": "simulated"}]} for words in named}
         async with a_locked_screen(alerts=bell) as (screen, gateway):
             await screen.log_in(await gateway.key(role=Role.OPERATE, name=named[0], tenant=named[1]))

@@ -10,7 +10,7 @@ from headgate.core.errors import InvalidRequest, UnknownBatch, UnknownFile, Unkn
 from headgate.server.dashboard.foreign import address, json_block, word
 from headgate.server.dashboard.forms import button
 from headgate.server.dashboard.html import Child, Markup, el, group
-from headgate.server.dashboard.job_words import BATCHES, JOBS, pager, progress_bar
+from headgate.server.dashboard.job_words import BATCHES, JOBS, id_link, pager, progress_bar
 from headgate.server.dashboard.moments import amount
 from headgate.server.dashboard.page import Deed, Document, Done, Download, Form, Page, Section, Shown, Visit
 from headgate.server.dashboard.parts import badge, empty, facts, heading, table
@@ -145,6 +145,10 @@ def _job(batch: Batch) -> Markup:
     return el("a", "Its job", href=address(JOBS, job_id_of(batch.id)))
 
 
+def _endpoint(batch: Batch) -> str:
+    return batch.endpoint.removeprefix("/v1/")
+
+
 def _state(batch: Batch) -> Markup:
     return badge(batch.status.replace("_", " "), _TONES.get(batch.status, "busy"))
 
@@ -164,10 +168,10 @@ def _table(found: Sequence[tuple[str, Batch]], visit: Visit) -> Markup:
     heads = ["Batch", "State", "Lines", "Endpoint", "Created"]
     rows: list[list[Child]] = [
         [
-            el("a", batch.id, href=address(BATCHES, batch.id), class_="mono id"),
+            id_link(BATCHES, batch.id),
             _state(batch),
             _progress(batch),
-            batch.endpoint,
+            _endpoint(batch),
             visit.tell.ago(batch.created_at),
         ]
         for _, batch in found
@@ -188,7 +192,7 @@ def _facts(batch: Batch, tenant: str, visit: Visit) -> Markup:
             ("Lines", _progress(batch)),
             ("Completed", amount(counts.completed)),
             ("Failed", amount(counts.failed)),
-            ("Endpoint", batch.endpoint),
+            ("Endpoint", _endpoint(batch)),
             ("Window", batch.completion_window),
             ("Created", tell.ago(batch.created_at)),
             ("Ended", None if ended_at is None else tell.ago(ended_at)),
@@ -207,7 +211,8 @@ def _steps(batch: Batch, visit: Visit) -> Markup | None:
         return el("details", el("summary", "Cancel it…"), told, sure, class_="sure")
     if batch.error_file_id is None:
         return None
-    words = f"Run the {amount(batch.request_counts.failed)} failed lines again"
+    failed = batch.request_counts.failed
+    words = "Run the failed line again" if failed == 1 else f"Run the {amount(failed)} failed lines again"
     return el("div", button(words, address(BATCHES, batch.id, "retry"), kind="loud"), class_="actions")
 
 
@@ -231,7 +236,7 @@ def _nothing() -> Markup:
     return empty(
         "There are no batches yet.",
         "Run a file of requests, a line each: ",
-        el("code", "headgate batches submit requests.jsonl"),
+        el("code", "headgate batches create requests.jsonl"),
         " or ",
         el("code", "POST /v1/batches"),
         ".",

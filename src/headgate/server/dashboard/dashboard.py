@@ -1,6 +1,5 @@
 """Pages as HTTP: let in, shown, kept fresh; forms done and redirected; errors as pages."""
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -39,17 +38,21 @@ FILE: Final = "application/octet-stream"
 class Dashboard:
     """All pages of one gateway."""
 
-    def __init__(self, sources: Sources, closing: asyncio.Event, new_id: Callable[[], str]) -> None:
+    def __init__(self, sources: Sources, new_id: Callable[[], str]) -> None:
         self._clock = sources.clock
         self._pages = all_pages(sources)
         sessions = Sessions(sources.access, sources.clock.now, new_id)
         self._door = Door(sources.access, sessions)
         self._login = Login(sources.access, sessions, self._door)
         self._notices = Notices(new_id)
-        self._live = Live(sources.clock, closing)
+        self._live = Live(sources.clock)
         self._shows = [
             (page, route(page.path, GET=self._guarded(partial(self._show, page)))) for page in self._pages
         ]
+
+    def close(self) -> None:
+        """End the streams to open pages."""
+        self._live.close()
 
     def routes(self) -> list[Route]:
         deeds = [

@@ -16,7 +16,7 @@ from headgate.server.dashboard.forms import button
 from headgate.server.dashboard.history import history
 from headgate.server.dashboard.html import Child, Markup, el, group
 from headgate.server.dashboard.job import job_facts, json_address
-from headgate.server.dashboard.job_words import DEAD_LETTERS, JOBS, REASONS, job_link, state_badge
+from headgate.server.dashboard.job_words import DEAD_LETTERS, JOBS, REASONS, state_badge
 from headgate.server.dashboard.page import Deed, Done, Form, Page, Section, Shown, Told, Visit
 from headgate.server.dashboard.parts import badge, heading
 from headgate.server.dashboard.sources import Sources
@@ -103,15 +103,21 @@ def _elsewhere(job: Job, text: str | None, trouble: str | None) -> Markup:
     typed = None if text is None else group(heading("What you typed"), el("textarea", "\n", text, rows=12))
     return group(
         None if trouble is None else el("p", trouble, class_="notice bad"),
-        el("p", "This is no dead letter any more: it is ", state_badge(job), ". ", job_link(job.id)),
+        el(
+            "p",
+            "This is no dead letter any more: it is ",
+            state_badge(job),
+            ". ",
+            el("a", "See what becomes of it", href=address(JOBS, job.id)),
+        ),
         typed,
     )
 
 
 def _why(job: Job) -> Markup:
     words = REASONS.get(job.reason or "", "")
-    head = (badge(job.reason or "dead letter", "bad"), " ", el("strong", job.error_class or ""))
-    return el("div", el("p", head), message(job.error), el("p", words), class_="card")
+    head = el("p", badge(job.reason or "dead letter", "bad"), " ", words)
+    return el("div", head, message(job.error or job.error_class), class_="card")
 
 
 def _input(job: Job, visit: Visit, text: str | None, trouble: str | None) -> Markup:

@@ -11,7 +11,7 @@ from headgate.server.dashboard.dead_filters import NAMES, TENANT, Which
 from headgate.server.dashboard.foreign import address, word
 from headgate.server.dashboard.forms import choice, filters, text
 from headgate.server.dashboard.html import Child, Markup, el, group
-from headgate.server.dashboard.job_words import DEAD_LETTERS, JOBS, dead_letter_link, pager
+from headgate.server.dashboard.job_words import DEAD_LETTERS, JOBS, id_link, pager
 from headgate.server.dashboard.moments import amount
 from headgate.server.dashboard.page import Page, Section, Shown, Visit
 from headgate.server.dashboard.parts import badge, empty, heading, table
@@ -111,11 +111,11 @@ def _list(found: Sequence[DeadLetter], which: Which, visit: Visit) -> Markup:
         return _nothing(which)
     rows = [
         (
-            dead_letter_link(job.id),
+            id_link(DEAD_LETTERS, job.id),
             word(job.task),
             word(job.model),
             badge(job.reason or "–", "bad"),
-            group(el("strong", job.error_class or ""), " ", word(job.error)),
+            word(job.error or job.error_class),
             visit.tell.ago(job.failed_at),
         )
         for job in found[:SHOWN]

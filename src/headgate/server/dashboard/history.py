@@ -58,9 +58,9 @@ def _words(entry: Attempt) -> Iterator[Child]:
 
 
 def _failure(entry: Attempt) -> Child:
-    kind = None if entry.kind in {None, entry.outcome} else el("p", entry.kind, class_="kind")
-    told = None if entry.message == entry.outcome else message(entry.message)
-    return [kind, told]
+    # Its message begins with the class, where there is one.
+    told = entry.message or entry.kind
+    return None if told == entry.outcome else message(told)
 
 
 def _old_input(entry: Attempt) -> Markup | None:

@@ -10,7 +10,7 @@ from headgate.core.job import Job, JobState
 from headgate.server.dashboard.foreign import address, json_block, message, word
 from headgate.server.dashboard.forms import button
 from headgate.server.dashboard.history import history
-from headgate.server.dashboard.html import Child, Markup, el, group
+from headgate.server.dashboard.html import Markup, el, group
 from headgate.server.dashboard.job_words import BATCHES, DEAD_LETTERS, JOBS, outcome, progress
 from headgate.server.dashboard.moments import amount, duration
 from headgate.server.dashboard.page import Deed, Document, Done, Download, Form, Page, Section, Shown, Visit
@@ -132,8 +132,7 @@ def _steps(job: Job, visit: Visit) -> Markup | None:
 def _error(job: Job) -> Markup:
     if job.error is None or job.state is JobState.COMPLETED:
         return group()
-    kind: Child = None if job.error_class is None else el("span", job.error_class, class_="faint")
-    return group(heading("What went wrong last", kind), message(job.error))
+    return group(heading("What went wrong last"), message(job.error))
 
 
 def _result(job: Job, whole: str) -> Markup:

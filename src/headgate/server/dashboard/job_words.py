@@ -13,6 +13,8 @@ from headgate.server.dashboard.parts import badge, table
 JOBS: Final = "/jobs"
 DEAD_LETTERS: Final = "/dead-letters"
 BATCHES: Final = "/batches"
+SHORT_ID_CHARS: Final = 22
+"""The time, which many share, and some of what is by chance."""
 _TONES: Final[Mapping[JobState, str]] = {
     JobState.COMPLETED: "good",
     JobState.RUNNING: "busy",
@@ -32,12 +34,10 @@ def state_badge(job: Job) -> Markup:
     return badge(job.state.replace("_", " "), _TONES.get(job.state, "plain"))
 
 
-def job_link(job_id: str) -> Markup:
-    return el("a", job_id, href=address(JOBS, job_id), class_="mono id")
-
-
-def dead_letter_link(job_id: str) -> Markup:
-    return el("a", job_id, href=address(DEAD_LETTERS, job_id), class_="mono id")
+def id_link(path: str, id_: str) -> Markup:
+    """Shortened: an id is looked at here and copied from its own page."""
+    shown = id_ if len(id_) <= SHORT_ID_CHARS else f"{id_[:SHORT_ID_CHARS]}…"
+    return el("a", shown, href=address(path, id_), title=id_, class_="mono id")
 
 
 def outcome(job: Job) -> Markup:
@@ -76,7 +76,7 @@ def job_table(found: Sequence[Job], visit: Visit) -> Markup:
     heads = ["Job", "Task", "State", "Model", "Attempts", "Created"]
     rows: list[list[Child]] = [
         [
-            job_link(job.id),
+            id_link(JOBS, job.id),
             word(job.task),
             outcome(job),
             word(job.model),

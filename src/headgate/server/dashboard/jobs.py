@@ -80,7 +80,7 @@ def _states(counts: Mapping[str, int] | None) -> Markup:
 def _tile(state: JobState, count: int) -> Markup:
     dead = state is JobState.DEAD_LETTER
     link = el("a", amount(count), href=DEAD_LETTERS if dead else address(JOBS, state=state.value))
-    return tile(state.replace("_", " "), link, tone="bad" if dead and count else None)
+    return tile(state.replace("_", " ").capitalize(), link, tone="bad" if dead and count else None)
 
 
 def _nothing(visit: Visit) -> Markup:
@@ -91,7 +91,7 @@ def _nothing(visit: Visit) -> Markup:
     return empty(
         "There are no jobs yet.",
         "Hand one in: ",
-        el("code", "headgate jobs submit chat --input '{…}'"),
+        el("code", "headgate jobs submit chat '{…}'"),
         " or ",
         el("code", "POST /v1/jobs"),
         ". A whole file goes as a ",

@@ -9,15 +9,16 @@ import msgspec
 from headgate.core.errors import HeadgateError, QueueFull
 from headgate.core.ports.clock import Clock
 from headgate.server.dashboard.html import group
-from headgate.server.errors import log_error, read_error
+from headgate.server.errors import going_away, log_error, read_error
 
 Sections: TypeAlias = Mapping[str, str]
 Render: TypeAlias = Callable[[], Awaitable[Sections]]
 BEAT_S: Final = 5.0
 """So often a viewer hears something, and is asked whether they may stay."""
 MOST_CHANNELS: Final = 100
-SMALLEST_REST: Final = 20
-"""A page that takes long to make is made less often: it may take a twentieth of the time."""
+SMALLEST_REST: Final = 10
+LONGEST_REST_S: Final = 2.0
+"""A page that takes long to make is made less often: it rests ten times as long as it took, up to this."""
 TROUBLE: Final = "trouble"
 """The part of every page that says why it is not fresh."""
 _HELLO: Final = b"retry: 2000\n\n"
@@ -28,12 +29,21 @@ _LEAVE: Final = b"event: leave\ndata: \n\n"
 class Live:
     """The open pages of one process."""
 
-    def __init__(self, clock: Clock, closing: asyncio.Event) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._closing = closing
         self._channels: dict[Hashable, _Channel] = {}
+        self._closed = False
+
+    def close(self) -> None:
+        """The process goes away: every stream ends, and browsers come back to whoever is there then."""
+        self._closed = True
+        for channel in self._channels.values():
+            channel.stop()
 
     def check_room(self, key: Hashable) -> None:
+        """Raises when this page cannot be followed now."""
+        if self._closed:
+            raise going_away()
         if key not in self._channels and len(self._channels) >= MOST_CHANNELS:
             raise QueueFull(
                 f"{MOST_CHANNELS} different pages are open already; close some", retry_after_s=10.0
@@ -48,11 +58,13 @@ class Live:
         try:
             yield _HELLO
             while not channel.over and stays():
+                # Taken before looking: what changes while a piece is on its way rings this one.
+                bell = channel.bell
                 # The same object: not made anew since it was sent.
                 news = {name: text for name, text in channel.sections.items() if sent.get(name) is not text}
                 sent |= news
                 yield b"data: %b\n\n" % msgspec.json.encode(news) if news else _HERE
-                await channel.rings()
+                await bell.wait()
             if not channel.over:
                 yield _LEAVE
         finally:
@@ -61,7 +73,7 @@ class Live:
     def _join(self, key: Hashable, render: Render, refresh_s: float) -> "_Channel":
         channel = self._channels.get(key)
         if channel is None or channel.over:
-            channel = self._channels[key] = _Channel(render, refresh_s, self._clock, self._closing)
+            channel = self._channels[key] = _Channel(render, refresh_s, self._clock)
         channel.viewers += 1
         return channel
 
@@ -76,37 +88,33 @@ class Live:
 class _Channel:
     """One page as it is now."""
 
-    def __init__(self, render: Render, refresh_s: float, clock: Clock, closing: asyncio.Event) -> None:
+    def __init__(self, render: Render, refresh_s: float, clock: Clock) -> None:
         self.sections: dict[str, str] = {TROUBLE: ""}
         self.viewers = 0
         self.over = False
         self._render = render
         self._refresh_s = refresh_s
         self._clock = clock
-        self._closing = closing
-        self._bell = asyncio.Event()
+        self.bell = asyncio.Event()
+        """Rings once, at the next news or beat; then there is another."""
         self._task = asyncio.create_task(self._run(), name="headgate dashboard page")
 
-    async def rings(self) -> None:
-        await self._bell.wait()
-
     def stop(self) -> None:
+        self.over = True
         self._task.cancel()
+        self._ring()
 
     async def _run(self) -> None:
-        try:
-            beat_at = self._clock.now() + BEAT_S
-            while not self._closing.is_set():
-                began_at = self._clock.now()
-                changed = self._take(await self._made())
-                ended_at = self._clock.now()
-                if changed or ended_at >= beat_at:
-                    beat_at = ended_at + BEAT_S
-                    self._ring()
-                await self._clock.sleep(max(self._refresh_s, (ended_at - began_at) * SMALLEST_REST))
-        finally:
-            self.over = True
-            self._ring()
+        beat_at = self._clock.now() + BEAT_S
+        while True:
+            began_at = self._clock.now()
+            changed = self._take(await self._made())
+            ended_at = self._clock.now()
+            if changed or ended_at >= beat_at:
+                beat_at = ended_at + BEAT_S
+                self._ring()
+            rest_s = min(LONGEST_REST_S, (ended_at - began_at) * SMALLEST_REST)
+            await self._clock.sleep(max(self._refresh_s, rest_s))
 
     async def _made(self) -> Sections:
         try:
@@ -122,5 +130,5 @@ class _Channel:
         return bool(news)
 
     def _ring(self) -> None:
-        bell, self._bell = self._bell, asyncio.Event()
+        bell, self.bell = self.bell, asyncio.Event()
         bell.set()

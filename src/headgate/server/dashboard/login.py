@@ -110,6 +110,8 @@ def _form(onward: str, trouble: str | None) -> Markup:
             "p", "This gateway has keys. Yours decides what you see here and what you may do.", class_="faint"
         ),
         el("p", trouble or "", id="trouble", role="alert"),
+        # For password managers, which file a secret under a name.
+        el("input", type="text", name="username", value="headgate", autocomplete="username", hidden=True),
         el("label", "Access key", for_="key"),
         key,
         el("input", type="hidden", name="next", value=onward),

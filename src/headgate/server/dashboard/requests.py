@@ -26,7 +26,7 @@ def pages(sources: Sources) -> Sequence[Page]:
     requests = Requests(sources)
     return [
         Page(path=PATH, entry="Requests", show=requests.recent),
-        Page(path=f"{PATH}/{{request_id}}", entry="Requests", show=requests.one, refresh_s=2.0),
+        Page(path=f"{PATH}/{{request_id:path}}", entry="Requests", show=requests.one, refresh_s=2.0),
     ]
 
 
