@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from headgate.core.visible import escaped_json, one_line, printable, readable_json
+from headgate.core.visible import escaped_json, one_line, printable
 
 __all__ = [
     "age",
@@ -26,6 +26,11 @@ __all__ = [
 
 _UNITS: Final = (("d", 86_400, 2), ("h", 3600, 2), ("m", 60, 1), ("s", 1, 0))
 """From the largest: an age is told in the first unit that fits so often, as in 90m and 36h."""
+
+
+def readable_json(value: Any) -> str:
+    """A value as indented JSON, safe to show."""
+    return escaped_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 def short_json(value: Any) -> str:

@@ -6,9 +6,7 @@ turn the reading direction.
 
 import re
 import unicodedata
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 _ODD: Final = re.compile(r"[^\x20-\x7e\n]")
 
@@ -39,8 +37,3 @@ def escaped_json(text: str) -> str:
 def _json_escape(char: str) -> str:
     pairs = char.encode("utf-16-be")
     return "".join(f"\\u{pairs[at : at + 2].hex()}" for at in range(0, len(pairs), 2))
-
-
-def readable_json(value: Any) -> str:
-    """A value as indented JSON, safe to show."""
-    return escaped_json(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import httpx
 from server.locked_stage import Locked, locked
@@ -86,7 +87,11 @@ class Screen:
 
     async def post(self, path: str, form: dict[str, str] | None = None, **headers: str) -> httpx.Response:
         """As our own page sends it, unless the headers say otherwise."""
-        return await self.http.post(path, data=form or {}, headers=headers or {"origin": self.house.url})
+        told = {
+            "content-type": "application/x-www-form-urlencoded",
+            **(headers or {"origin": self.house.url}),
+        }
+        return await self.http.post(path, content=urlencode(form or {}), headers=told)
 
     async def log_in(self, key: str) -> httpx.Response:
         return await self.post("/login", {"key": key})

@@ -9,8 +9,8 @@ from server.http.front_stage import Play
 from headgate.core.access import Role
 from headgate.core.job import JobState
 
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 OLDER = re.compile(r'href="(/jobs\?[^"]*after=[^"]*)"')
-MIB = 1024 * 1024
 
 
 def _listed(page: str) -> list[str]:
@@ -22,11 +22,11 @@ def test_jobs_are_found_by_id_state_task_and_model(play: Play) -> None:
     """Who looks for one job among many says what they know of it."""
 
     async def scene() -> None:
-        async with a_screen(work=False) as screen:
+        async with a_screen() as screen:
             jobs = screen.house.gateway.jobs
-            chat = await jobs.submit("chat", {"model": "m", "messages": []})
+            chat = await jobs.submit("chat", CHAT)
             other = await jobs.submit("embeddings", {"model": "limited", "input": "x"})
-            gone = await jobs.submit("chat", {"model": "m", "messages": []})
+            gone = await jobs.submit("chat", CHAT)
             await gone.cancel()
 
             assert _listed((await screen.page("/jobs")).text) == [gone.id, other.id, chat.id]
@@ -50,7 +50,7 @@ def test_pages_lead_on_until_every_job_was_seen_once(play: Play) -> None:
 
     async def scene() -> None:
         async with a_screen() as screen:
-            asked = [{"task": "chat", "input": {"model": "m", "messages": []}} for _ in range(120)]
+            asked = [{"task": "chat", "input": CHAT} for _ in range(120)]
             handles = await screen.house.gateway.jobs.submit_many(asked)
             seen, path = [], "/jobs?task=chat"
             while path:
@@ -167,13 +167,13 @@ def test_a_huge_job_is_a_small_page_that_says_what_it_leaves_out(play: Play) -> 
 
     async def scene() -> None:
         async with a_desk() as screen:
-            huge = {"text": "<é>" * (4 * MIB // 4), "why": "x" * 100_000}
-            job = await dead(screen, huge, metadata={"note": "n" * 30_000})
+            huge = {"text": "<é>" * 1_020_000, "why": "x" * 100_000}
+            job = await dead(screen, huge, metadata={"note": "n" * 10_000})
             for path in (f"/jobs/{job.id}", f"/dead-letters/{job.id}", "/jobs", "/dead-letters"):
                 page = await screen.page(path)
                 assert (page.status_code, len(page.content) < 250_000) == (200, True), path
             page = await screen.page(f"/jobs/{job.id}")
-            assert "The first 20,000 of" in page.text
+            assert "The first 20,000 of 4,1" in page.text
             whole = await screen.page(f"/jobs/{job.id}/json")
             assert whole.headers["content-type"] == "application/json"
             assert whole.json()["input"] == huge

@@ -9,9 +9,9 @@ from headgate.core.access import Action
 from headgate.core.errors import HeadgateError, InvalidRequest
 from headgate.core.job import Job, JobState
 from headgate.core.json_trouble import why_no_json
-from headgate.core.visible import readable_json
+from headgate.core.visible import escaped_json
 from headgate.server.dashboard.dead_filters import check_model
-from headgate.server.dashboard.foreign import address, json_block, message
+from headgate.server.dashboard.foreign import address, indented, json_block, message
 from headgate.server.dashboard.forms import button
 from headgate.server.dashboard.history import history
 from headgate.server.dashboard.html import Child, Markup, el, group
@@ -22,7 +22,7 @@ from headgate.server.dashboard.parts import badge, heading
 from headgate.server.dashboard.sources import Sources
 from headgate.server.errors import read_error
 
-LONGEST_EDITED_CHARS: Final = 100_000
+LONGEST_EDITED_BYTES: Final = 100_000
 _ONE: Final = f"{DEAD_LETTERS}/{{job_id}}"
 
 
@@ -124,10 +124,12 @@ def _input(job: Job, visit: Visit, text: str | None, trouble: str | None) -> Mar
     whole = json_address(job)
     if not visit.viewer.may(Action.OPERATE):
         return group(heading("Input"), json_block(job.input, whole))
-    written = readable_json(job.input) if text is None else text
-    if len(written) > LONGEST_EDITED_CHARS and text is None:
+    if text is not None:
+        return group(heading("Input"), _editor(job, text, trouble))
+    written = indented(job.input)
+    if len(written) > LONGEST_EDITED_BYTES:
         return group(heading("Input"), json_block(job.input, whole), _too_long(job), _actions(job))
-    return group(heading("Input"), _editor(job, written, trouble))
+    return group(heading("Input"), _editor(job, escaped_json(written.decode()), trouble))
 
 
 def _too_long(job: Job) -> Markup:

@@ -4,12 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-from headgate.core.visible import one_line, printable, readable_json
+import msgspec
+
+from headgate.core.visible import escaped_json, one_line, printable
 from headgate.server.dashboard.html import Child, Markup, el, group
 
 MOST_CHARS: Final = 160
 MOST_MESSAGE_CHARS: Final = 2000
-MOST_JSON_CHARS: Final = 20_000
+MOST_JSON_BYTES: Final = 20_000
 
 
 def word(text: str | None, *, most: int = MOST_CHARS) -> Markup | str:
@@ -29,14 +31,20 @@ def message(text: str | None) -> Markup | None:
     return el("p", told, class_="message", dir="auto")
 
 
-def json_block(value: Any, whole: str | None = None, *, most: int = MOST_JSON_CHARS) -> Markup:
+def json_block(value: Any, whole: str | None = None, *, most: int = MOST_JSON_BYTES) -> Markup:
     """A value as indented JSON. What is cut is told, and where the `whole` is."""
-    text = readable_json(value)
-    if len(text) <= most:
+    written = indented(value)
+    # Cut first: to look at every character of 4 MiB takes a second.
+    text = escaped_json(written[:most].decode(errors="ignore"))
+    if len(written) <= most:
         return el("pre", text, tabindex=0)
-    told = f"The first {most:,} of {len(text):,} characters. "
+    told = f"The first {most:,} of {len(written):,} bytes. "
     link = None if whole is None else el("a", "The whole as JSON", href=whole)
-    return group(el("pre", text[:most], "…", tabindex=0), el("p", told, link, class_="faint"))
+    return group(el("pre", text, "…", tabindex=0), el("p", told, link, class_="faint"))
+
+
+def indented(value: Any) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2)
 
 
 def joined(parts: Sequence[Child], by: str = ", ") -> Markup:

@@ -13,7 +13,7 @@ from headgate.server.dashboard.page import Visit
 from headgate.server.dashboard.parts import badge, heading
 
 MOST_ENTRIES: Final = 100
-MOST_OLD_INPUT_CHARS: Final = 4000
+MOST_OLD_INPUT_BYTES: Final = 4000
 _TONES: Final = {
     "completed": "good",
     "replayed": "busy",
@@ -66,7 +66,7 @@ def _failure(entry: Attempt) -> Child:
 def _old_input(entry: Attempt) -> Markup | None:
     if entry.input is msgspec.UNSET:
         return None
-    block = json_block(entry.input, most=MOST_OLD_INPUT_CHARS)
+    block = json_block(entry.input, most=MOST_OLD_INPUT_BYTES)
     return el("details", el("summary", "The input was changed. Before, it was:"), block)
 
 
