@@ -1,5 +1,6 @@
 """`/jobs` and `/jobs/{id}`: found, told whole, stopped; bounded, and only one's own."""
 
+import asyncio
 import re
 
 from server.dashboard.dashboard_stage import a_locked_screen, a_screen, read_html
@@ -100,11 +101,12 @@ def test_progress_of_a_running_job_is_a_bar_and_words(play: Play) -> None:
     async def scene() -> None:
         async with a_desk() as screen:
             handle = await screen.house.gateway.jobs.submit(wait, {"note": "reading"})
-            while (await handle.job()).progress is None:  # noqa: ASYNC110 - the worker says it when it likes
-                await screen.house.gateway.durable.store.states([handle.id])
+            while (await handle.job()).progress is None:  # noqa: ASYNC110 - the worker tells it when it likes
+                await asyncio.sleep(0.01)
             page = (await screen.page(f"/jobs/{handle.id}")).text
             assert re.search(r'<progress value="3[.0]*" max="12[.0]*"', page)
             assert "3 of 12 · <bdi>reading</bdi>" in page
+            await handle.cancel()
 
     play(scene)
 
@@ -145,6 +147,7 @@ def test_readers_see_their_own_jobs_and_can_do_nothing(play: Play) -> None:
                 assert missing.text == never.replace("job_never", foreign.id)
             assert "No job has this id" in (await screen.page(f"/jobs?id={foreign.id}")).text
             assert not (await found(screen, own.id)).state.final
+            await own.cancel()
 
     play(scene)
 
