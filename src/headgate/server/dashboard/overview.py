@@ -54,11 +54,12 @@ class Overview:
         names = [name for name in self._sources.gateway.routes.names() if covers(visit.viewer.models, name)]
         listed = el("ul", [el("li", name) for name in names])
         found = self._sources.recent.list(tenant=visit.viewer.scope, limit=20)
+        calls = request_table(found, visit) if found else empty("No call of yours has ended yet.")
         return Shown(
             "Overview",
             [
                 Section("own-models", group(heading("Models you may use"), listed)),
-                Section("own-requests", group(heading("Your last requests"), request_table(found, visit))),
+                Section("own-requests", group(heading("Your last requests"), calls)),
             ],
         )
 
