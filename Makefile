@@ -51,6 +51,7 @@ bench: $(VENV)/.dev ## Measured costs and figures, each beside its floor
 	@$(BIN)/python bench/http_front.py
 	@$(BIN)/python bench/gateway.py
 	@$(BIN)/python bench/replay.py
+	@$(BIN)/python bench/dashboard.py
 	@$(BIN)/pytest -q tests/sim tests/dispatch/test_gate_machine.py
 
 soak: $(VENV)/.dev ## Random storms, gate machines and store machines, much longer than in the tests, each from its seed

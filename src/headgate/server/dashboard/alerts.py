@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from headgate.core.access import Action
 from headgate.core.alerts import Alert
-from headgate.server.dashboard.html import Child, Markup, el, group
+from headgate.server.dashboard.html import Markup, el, group
 from headgate.server.dashboard.moments import duration
 from headgate.server.dashboard.page import Page, Section, Shown, Visit
 from headgate.server.dashboard.parts import badge, empty, heading, table
@@ -37,7 +37,7 @@ def _active(alerts: Sequence[Alert], visit: Visit) -> Markup:
         el(
             "li",
             el("strong", alert.message),
-            el("div", _numbers(alert), " since ", visit.tell.ago(alert.fired_at), class_="faint"),
+            el("div", f"{_about(alert)}, fired ", visit.tell.ago(alert.fired_at), class_="faint"),
             class_="bad",
         )
         for alert in alerts
@@ -62,8 +62,9 @@ def _past(alerts: Sequence[Alert], visit: Visit) -> Markup:
     return group(title, table(("Cleared", "Rule", "What", "Lasted"), rows, numeric=frozenset({3})))
 
 
-def _numbers(alert: Alert) -> Child:
-    about = group(badge(alert.rule, "bad"), " ", alert.subject)
+def _about(alert: Alert) -> str:
+    """`breaker_open of openai/gpt-5-mini, 424 (bound 300)`."""
+    about = f"{alert.rule} of {alert.subject}" if alert.subject else alert.rule
     if alert.value is None or alert.threshold is None:
         return about
-    return [about, f" {alert.value:.4g} (bound {alert.threshold:.4g})"]
+    return f"{about}, {alert.value:.4g} (bound {alert.threshold:.4g})"

@@ -5,12 +5,11 @@ from typing import Final
 
 from headgate.core.access import Action, covers
 from headgate.core.job import JobState
-from headgate.core.messages import Lane
 from headgate.core.ports.store import StoreHealth
-from headgate.observe.series import SPAN_S, Series
-from headgate.server.dashboard.charts import Line, bars, curves
+from headgate.observe.series import SPAN_S
 from headgate.server.dashboard.html import Markup, el, group
 from headgate.server.dashboard.job_look import JobLook
+from headgate.server.dashboard.minutes import minutes
 from headgate.server.dashboard.models import gates
 from headgate.server.dashboard.moments import Moments, amount, milliseconds
 from headgate.server.dashboard.page import Page, Section, Shown, Visit
@@ -20,10 +19,8 @@ from headgate.server.dashboard.sources import Sources
 from headgate.server.dashboard.upstreams import UpstreamView, look
 from headgate.server.dashboard.wrong import everything
 
-SHOWN_SPANS: Final = 120
 MINUTE: Final = 60 // SPAN_S
 MOST_GATES: Final = 30
-_SINCE: Final = f"{SHOWN_SPANS * SPAN_S // 60} min ago"
 
 
 def pages(sources: Sources) -> Sequence[Page]:
@@ -44,7 +41,7 @@ class Overview:
         sections = [
             Section("wrong", self._wrong(views, visit.tell)),
             Section("numbers", self._numbers(views, await self._jobs.counts(visit.viewer.scope))),
-            Section("charts", el("div", charts(self._sources.series), class_="charts")),
+            Section("charts", minutes(self._sources.series)),
             Section("gates", _gates(views, visit.tell)),
         ]
         return Shown("Overview", sections)
@@ -54,11 +51,12 @@ class Overview:
         names = [name for name in self._sources.gateway.routes.names() if covers(visit.viewer.models, name)]
         listed = el("ul", [el("li", name) for name in names])
         found = self._sources.recent.list(tenant=visit.viewer.scope, limit=20)
+        calls = request_table(found, visit) if found else empty("No call of yours has ended yet.")
         return Shown(
             "Overview",
             [
                 Section("own-models", group(heading("Models you may use"), listed)),
-                Section("own-requests", group(heading("Your last requests"), request_table(found, visit))),
+                Section("own-requests", group(heading("Your last requests"), calls)),
             ],
         )
 
@@ -113,59 +111,6 @@ def _job_tile(jobs: Mapping[str, int] | None) -> Markup:
 
 def _tone(value: float, bound: float, tone: str = "bad") -> str | None:
     return tone if value >= bound else None
-
-
-def charts(series: Series) -> list[Markup]:
-    """The last ten minutes."""
-    spans = series.spans(SHOWN_SPANS)
-
-    def per_s(value: int) -> float:
-        return value / SPAN_S
-
-    def rate(value: float) -> str:
-        return f"{amount(value)}/s"
-
-    return [
-        bars(
-            "Requests",
-            [
-                Line("answered", "c1", [per_s(span.answered) for span in spans]),
-                Line("failed", "c2", [per_s(span.failed) for span in spans]),
-                Line("cancelled", "c4", [per_s(span.cancelled) for span in spans]),
-            ],
-            words=rate,
-            since=_SINCE,
-        ),
-        curves(
-            "Latency of answers",
-            [
-                Line("half within", "c1", [span.latency.percentile_ms(0.5) for span in spans]),
-                Line("99 % within", "c3", [span.latency.percentile_ms(0.99) for span in spans]),
-            ],
-            words=milliseconds,
-            since=_SINCE,
-        ),
-        curves(
-            "Wait at gates, 99 % within",
-            [
-                Line(
-                    "interactive", "c1", [span.waits[Lane.INTERACTIVE].percentile_ms(0.99) for span in spans]
-                ),
-                Line("batch", "c4", [span.waits[Lane.BATCH].percentile_ms(0.99) for span in spans]),
-            ],
-            words=milliseconds,
-            since=_SINCE,
-        ),
-        bars(
-            "Trouble",
-            [
-                Line("refused by gates", "c2", [per_s(span.refused) for span in spans]),
-                Line("retries", "c3", [per_s(span.retries) for span in spans]),
-            ],
-            words=rate,
-            since=_SINCE,
-        ),
-    ]
 
 
 def _gates(views: Sequence[UpstreamView], tell: Moments) -> Markup:
