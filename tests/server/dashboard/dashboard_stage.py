@@ -25,6 +25,7 @@ HOSTILE: Final = (
     "</title><script>window.pwned=1</script>",
     "{{7*7}}${7*7}<%= 7*7 %>",
     "<a href=javascript:window.pwned=1>click</a>",
+    "a?b#c/../d&e=f%41",
     "\u202e<b>\u0000</b>",
 )
 PAGES: Final = ("/", "/models", "/requests", "/alerts", "/requests?q=nobody", "/models?q=nobody")

@@ -172,6 +172,8 @@ def test_over_http_an_event_is_on_its_way_within_a_second(play: Play) -> None:
                             break
             unknown = await screen.page("/dashboard/live?page=%2Fnowhere")
             assert unknown.status_code == 400
+            foreign = await screen.page("/dashboard/live?page=%2F", **{"sec-fetch-site": "cross-site"})
+            assert foreign.status_code == 403
 
     play(scene)
 

@@ -1,10 +1,11 @@
 """Pages as HTTP: let in, shown, kept fresh; forms done and redirected; errors as pages."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from starlette.requests import Request
 from starlette.responses import FileResponse, RedirectResponse, Response
@@ -14,11 +15,11 @@ from headgate.core.errors import InvalidRequest, Unauthorized
 from headgate.mounting import AppStream
 from headgate.server.apps import EventStream
 from headgate.server.dashboard.assets import asset_routes
-from headgate.server.dashboard.door import Door, Guest, refuse_other_sites
+from headgate.server.dashboard.door import Door, Guest, refuse_other_readers, refuse_other_sites
 from headgate.server.dashboard.forms import button, read_form
 from headgate.server.dashboard.html import Markup, el, is_local
 from headgate.server.dashboard.layout import HEADERS, frame
-from headgate.server.dashboard.live import TROUBLE, Live
+from headgate.server.dashboard.live import LEAVE, TROUBLE, Live
 from headgate.server.dashboard.login import PATH as LOGIN
 from headgate.server.dashboard.login import Login
 from headgate.server.dashboard.moments import Moments
@@ -81,7 +82,7 @@ class Dashboard:
         query = dict(request.query_params)
         notice = self._notices.read(query.pop(PARAMETER, None))
         shown = await page.show(self._visit(guest, request.path_params, query))
-        address = request.url.path + (f"?{urlencode(query)}" if query else "")
+        address = _address(request, urlencode(query))
         live = f"{LIVE}?page={quote(address, safe='')}"
         return Response(
             self._framed(page, guest, shown, notice, live), media_type="text/html", headers=HEADERS
@@ -122,9 +123,14 @@ class Dashboard:
         return Response(given.content, headers=HEADERS, media_type="application/json")
 
     async def _follow(self, request: Request) -> Response:
+        refuse_other_readers(request)
         path, _, query = request.query_params.get("page", "").partition("?")
-        page, params = self._find(path)
-        guest = self._door.enter(request, page.needs)
+        page, params = self._find(unquote(path))
+        try:
+            guest = self._door.enter(request, page.needs)
+        except Unauthorized:
+            # An EventSource cannot log in; the page that opened it can.
+            return Response(LEAVE, media_type="text/event-stream", headers=HEADERS)
         asked = dict(parse_qsl(query))
 
         async def render() -> dict[str, str]:
@@ -155,7 +161,7 @@ class Dashboard:
         """No such route: a page for people, JSON for programs."""
         told = await tell_http_error(request, error)
         if told.status_code == 404 and _is_person(request):
-            return error_page(Failed(404, "not_found", f"There is nothing at {request.url.path[:200]}."))
+            return error_page(Failed(404, "not_found", f"There is nothing at {request.scope['path'][:200]}."))
         return told
 
     def _guarded(self, handle: Handler) -> Handler:
@@ -167,20 +173,26 @@ class Dashboard:
             except Unauthorized:
                 return _to_login(request)
             except Exception as error:  # noqa: BLE001 - told as everywhere, but to a person
-                log_error(request.url.path, error)
+                log_error(request.scope["path"], error)
                 return error_page(read_error(error))
 
         return answer
 
 
+def _address(request: Request, query: str) -> str:
+    """Not `request.url`: that takes a question mark within an id for the beginning of the query."""
+    path = quote(request.scope["path"])
+    return f"{path}?{query}" if query else path
+
+
 def _is_person(request: Request) -> bool:
     """The API's paths answer everybody alike."""
-    api = request.url.path.startswith(("/v1/", "/api/"))
+    api = request.scope["path"].startswith(("/v1/", "/api/"))
     return not api and "text/html" in request.headers.get("accept", "")
 
 
 def _to_login(request: Request) -> Response:
-    asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    asked = _address(request, request.scope["query_string"].decode("ascii"))
     if request.headers.get("sec-fetch-site") == "cross-site" and is_local(asked):
         # A link from elsewhere brings no strict cookie, logged in or not. From here the same link does.
         body = frame("Headgate", el("p", el("a", "Go on", href=asked)), onward=asked, wide=False)
@@ -196,7 +208,10 @@ def error_page(failed: Failed) -> Response:
         el("p", el("a", "Go to the overview", href="/")),
         wide=False,
     )
-    return Response(body, status_code=failed.status, media_type="text/html", headers=HEADERS)
+    response = Response(body, status_code=failed.status, media_type="text/html", headers=HEADERS)
+    if failed.retry_after_s is not None:
+        response.headers["retry-after"] = str(math.ceil(failed.retry_after_s))
+    return response
 
 
 _TITLES: Final = {

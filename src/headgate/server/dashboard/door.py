@@ -63,6 +63,12 @@ class Door:
             )
 
 
+def refuse_other_readers(request: Request) -> None:
+    """Another site cannot read what we stream, and shall not keep us busy with it either."""
+    if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
+        raise NotAllowed("this stream is for pages of this gateway")
+
+
 def refuse_other_sites(request: Request) -> None:
     """A form counts when the browser says that our own page sent it. Who says nothing is refused."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")

@@ -23,7 +23,8 @@ TROUBLE: Final = "trouble"
 """The part of every page that says why it is not fresh."""
 _HELLO: Final = b"retry: 2000\n\n"
 _HERE: Final = b": here\n\n"
-_LEAVE: Final = b"event: leave\ndata: \n\n"
+LEAVE: Final = b"event: leave\ndata: \n\n"
+"""The page is to be asked for again: its viewer may not stay."""
 
 
 class Live:
@@ -66,7 +67,7 @@ class Live:
                 yield b"data: %b\n\n" % msgspec.json.encode(news) if news else _HERE
                 await bell.wait()
             if not channel.over:
-                yield _LEAVE
+                yield LEAVE
         finally:
             self._leave(key, channel)
 

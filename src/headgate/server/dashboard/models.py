@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from headgate.core.access import Action, covers
+from headgate.core.access import Action
 from headgate.core.operator_pause import OperatorPause, pause_over
 from headgate.dispatch.routes import Route
 from headgate.server.dashboard.forms import button, filters, needed, text
@@ -42,7 +42,7 @@ class Models:
         names = [
             name
             for name in dict.fromkeys((*routes.names(), *known, *routes.pauses))
-            if covers(visit.viewer.models, name) and (wanted is None or wanted.lower() in name.lower())
+            if visit.viewer.sees(name) and (wanted is None or wanted.lower() in name.lower())
         ]
         cards = [self._card(name, known.get(name), visit) for name in names[:MOST_SHOWN]]
         if len(names) > MOST_SHOWN:

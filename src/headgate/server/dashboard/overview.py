@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from headgate.core.access import Action, covers
+from headgate.core.access import Action
 from headgate.core.job import JobState
 from headgate.core.ports.store import StoreHealth
 from headgate.observe.series import SPAN_S
@@ -48,7 +48,7 @@ class Overview:
 
     def _own(self, visit: Visit) -> Shown:
         """For keys that may not see how the gateway is: their models and their calls."""
-        names = [name for name in self._sources.gateway.routes.names() if covers(visit.viewer.models, name)]
+        names = [name for name in self._sources.gateway.routes.names() if visit.viewer.sees(name)]
         listed = el("ul", [el("li", name) for name in names])
         found = self._sources.recent.list(tenant=visit.viewer.scope, limit=20)
         calls = request_table(found, visit) if found else empty("No call of yours has ended yet.")

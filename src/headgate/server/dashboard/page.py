@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
-from headgate.core.access import Action
+from headgate.core.access import Action, covers
 from headgate.server.dashboard.html import Markup, el
 from headgate.server.dashboard.moments import Moments
 
@@ -22,6 +22,10 @@ class Viewer:
     def may(self, action: Action) -> bool:
         return action in self.actions
 
+    def sees(self, model: str) -> bool:
+        """Those who watch the gateway see all of it; others what they may use."""
+        return self.may(Action.WATCH) or covers(self.models, model)
+
     @property
     def scope(self) -> str | None:
         """Whose things they see; None: everybody's. For the `tenant` of every lookup."""
@@ -34,7 +38,7 @@ class Visit:
 
     viewer: Viewer
     by: str
-    """The name of their key, for histories."""
+    """The name of their key, for the histories of deeds. Not to be shown: others with the same rights see the same."""
     tell: Moments
     path: Mapping[str, str] = field(default_factory=dict)
     query: Mapping[str, str] = field(default_factory=dict)

@@ -50,8 +50,13 @@ function take(id, html) {
   become(old, fresh);
 }
 
+let source;
+
 function follow() {
-  const source = new EventSource(main.dataset.live);
+  source?.close();
+  // A page that nobody sees needs nothing, and a browser has few connections.
+  if (document.hidden) return;
+  source = new EventSource(main.dataset.live);
   source.onopen = () => document.body.classList.remove("stale");
   source.onmessage = (message) => Object.entries(JSON.parse(message.data)).forEach(([id, html]) => take(id, html));
   source.addEventListener("leave", () => location.reload());
@@ -60,7 +65,6 @@ function follow() {
     // A refusal ends an EventSource for good; a server that comes back should find us.
     if (source.readyState === EventSource.CLOSED) setTimeout(follow, 5000);
   };
-  addEventListener("pagehide", () => source.close(), { once: true });
 }
 
 function keys() {
@@ -77,5 +81,9 @@ function keys() {
 
 keys();
 setInterval(() => sayAll(document), 1000);
-if (main.dataset.live) follow();
+if (main.dataset.live) {
+  follow();
+  document.addEventListener("visibilitychange", follow);
+  addEventListener("pagehide", () => source?.close());
+}
 addEventListener("pageshow", (event) => event.persisted && location.reload());
