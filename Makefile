@@ -59,6 +59,7 @@ bench: $(VENV)/.dev ## Measured costs and figures, each beside its floor
 	@$(BIN)/python bench/replay.py
 	@$(BIN)/python bench/metrics.py
 	@$(BIN)/python bench/listening.py
+	@$(BIN)/python bench/dashboard.py
 	@$(BIN)/python bench/plan.py
 	@HEADGATE_LONG_RUNS=1 $(BIN)/pytest -q tests/sim tests/dispatch/test_gate_machine.py
 

@@ -98,7 +98,7 @@ class Stage:
             settings = Path(folder, "headgate.yaml")
             # JSON is YAML.
             settings.write_text(json.dumps({"data_dir": folder, "models": self._models()}))
-            key = _headgate_says("keys", "create", "bench", "--config", settings)
+            key = _headgate_says("keys", "create", "bench", "--role", "operate", "--config", settings)
             port = free_port()
             serve = ["serve", "--no-work", "--listen", f"127.0.0.1:{port}", "--config", str(settings)]
             begun = time.perf_counter()

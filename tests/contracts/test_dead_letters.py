@@ -338,3 +338,24 @@ async def test_two_replays_under_one_key_at_once_are_one(store: Store) -> None:
 
     assert sorted(answer[0].created for answer in answers) == [False] * 4 + [True]
     assert (await found(store, "j")).generation == 2
+
+
+@on_each_store
+async def test_dead_letters_are_counted_by_what_they_have_in_common(store: Store) -> None:
+    """Who has a thousand of them wants to see the two mistakes behind them, the more frequent one first."""
+    for number in range(3):
+        await exhausted(store, f"t{number}", task="translate", model="m", now=NOW + number)
+    await end(store, await running(store, "r", task="translate", model="m"), REJECTED)
+    await exhausted(store, "foreign", tenant="acme", task="translate", model="m")
+    await store.accept([a_job("alive", task="translate")], now=NOW)
+
+    mine = await store.causes(JobFilter(tenant="local"), limit=10)
+    assert [(one.task, one.model, one.reason, one.error_class, one.count) for one in mine] == [
+        ("translate", "m", "exhausted", "transient", 3),
+        ("translate", "m", "permanent", "rejected", 1),
+    ]
+    assert mine[0].latest_at.timestamp() == NOW + 2
+    everybodys = await store.causes(JobFilter(), limit=10)
+    assert sorted((one.tenant, one.count) for one in everybodys) == [("acme", 1), ("local", 1), ("local", 3)]
+    assert [one.count for one in await store.causes(JobFilter(reason="permanent"), limit=10)] == [1]
+    assert len(await store.causes(JobFilter(), limit=1)) == 1

@@ -41,6 +41,7 @@ VERBS: dict[str, Verb] = {
     "find": lambda store: store.find("j"),
     "select": lambda store: store.select(JobFilter(), limit=1),
     "count_matching": lambda store: store.count_matching(JobFilter()),
+    "causes": lambda store: store.causes(JobFilter(), limit=1),
     "states": lambda store: store.states(["j"]),
     "count": lambda store: store.count(),
     "backlog": lambda store: store.backlog(dead_since=NOW),

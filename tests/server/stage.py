@@ -8,6 +8,7 @@ from typing import Any
 
 from headgate import wiring
 from headgate.core.events import Event
+from headgate.core.ports.alerts import AlertBoard
 from headgate.gateway import Gateway
 from headgate.machine.clock import SystemClock
 from headgate.machine.ids import random_id
@@ -49,6 +50,7 @@ async def opened(
     tasks: Iterable[Task[Any, Any]] = (),
     mount: Callable[[Gateway], Sequence[AppRoute]] | None = None,
     tracing: Tracing | None = None,
+    alerts: AlertBoard | None = None,
 ) -> AsyncIterator[House]:
     """Serve these settings until the block ends; `mount` in place of the applications they list."""
     clock = SystemClock()
@@ -59,7 +61,7 @@ async def opened(
         access or OpenAccess(),
         limits=limits or HttpLimits(),
         metrics=lambda: b"",
-        alerts=build_alerts(checked, gateway, clock),
+        alerts=alerts or build_alerts(checked, gateway, clock),
         clock=clock,
         new_id=random_id,
         version="test",

@@ -4,44 +4,28 @@ What a model or a task wrote is anybody's text: it may hold escape sequences tha
 turn the reading direction. Nothing of it reaches a terminal before it went through here.
 """
 
-import re
-import unicodedata
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
-_ODD: Final = re.compile(r"[^\x20-\x7e\n]")
+from headgate.core.visible import escaped_json, one_line, printable
+
+__all__ = [
+    "age",
+    "clock_time",
+    "count_of",
+    "escaped_json",
+    "one_line",
+    "printable",
+    "readable_json",
+    "short_json",
+    "since",
+    "when",
+]
+
 _UNITS: Final = (("d", 86_400, 2), ("h", 3600, 2), ("m", 60, 1), ("s", 1, 0))
 """From the largest: an age is told in the first unit that fits so often, as in 90m and 36h."""
-
-
-def printable(text: str) -> str:
-    r"""The text with what is not printable written out, as in `\x1b`; line ends stay."""
-    return _ODD.sub(lambda match: _visible(match[0]), text)
-
-
-def one_line(text: str) -> str:
-    """The same on one line."""
-    return printable(" ".join(text.split()))
-
-
-def _visible(char: str) -> str:
-    if char.isprintable():
-        return char
-    if unicodedata.category(char) == "Zs" or char == "\t":
-        return " "
-    return char.encode("unicode_escape").decode("ascii")
-
-
-def escaped_json(text: str) -> str:
-    r"""JSON with what is not printable as `\u001b`: it means the same and does nothing to a terminal."""
-    return _ODD.sub(lambda match: match[0] if match[0].isprintable() else _json_escape(match[0]), text)
-
-
-def _json_escape(char: str) -> str:
-    pairs = char.encode("utf-16-be")
-    return "".join(f"\\u{pairs[at : at + 2].hex()}" for at in range(0, len(pairs), 2))
 
 
 def readable_json(value: Any) -> str:

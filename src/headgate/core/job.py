@@ -135,6 +135,18 @@ def as_dead_letter(job: Job) -> DeadLetter:
     )
 
 
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead letters that are alike: whose, of what, and why."""
+
+    tenant: str
+    task: str
+    model: str | None
+    reason: str | None
+    error_class: str | None
+    count: int
+    latest_at: datetime
+
+
 class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job on its way in, checked. `input` and `metadata` are JSON; times are epoch seconds."""
 

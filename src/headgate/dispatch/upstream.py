@@ -86,6 +86,16 @@ class Upstream:
     def blocked(self) -> bool:
         return self._health.block(self._clock.now()) is not None
 
+    def probed_in_s(self) -> float | None:
+        """When it will be tried again; None when it is called as usual."""
+        block = self._health.block(self._clock.now())
+        return None if block is None else block.until - self._clock.now()
+
+    @property
+    def last_mistake(self) -> Failure | None:
+        """What it said when it was last found misconfigured."""
+        return self._health.last_mistake
+
     @property
     def condition(self) -> Condition:
         return self._health.condition

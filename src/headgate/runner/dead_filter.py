@@ -26,7 +26,7 @@ def check_some(given: DeadFilters) -> None:
         raise InvalidRequest("say which: task, reason, model, class, since or until", param="filter")
 
 
-def read_filters(given: DeadFilters, *, tenant: str) -> JobFilter:
+def read_filters(given: DeadFilters, *, tenant: str | None) -> JobFilter:
     if strange := given.keys() - DeadFilters.__annotations__.keys():
         raise TypeError(f"dead letters have no filter {sorted(strange)}")
     return JobFilter(

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias, Unpack
 from headgate.core import events
 from headgate.core.errors import KeyMismatch, StateConflict
 from headgate.core.idempotency import KeyClaim, KeyOutcome
-from headgate.core.job import Accepted, DeadLetter, Edit, Job, JobState, as_dead_letter
+from headgate.core.job import Accepted, Cause, DeadLetter, Edit, Job, JobState, as_dead_letter
 from headgate.core.messages import check_text
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.jobs import JobFilter
@@ -40,10 +40,10 @@ class DeadLetters:
         *,
         limit: int = 100,
         after: str | None = None,
-        tenant: str = "local",
+        tenant: str | None = "local",
         **which: Unpack[DeadFilters],
     ) -> Sequence[DeadLetter]:
-        """Newest first, without input and history (`gateway.jobs.get` has them)."""
+        """Newest first, without input and history (`gateway.jobs.get` has them). A `tenant` of None: everybody's."""
         check_limit(limit)
         check_after(after)
         filters = read_filters(which, tenant=tenant)
@@ -51,16 +51,25 @@ class DeadLetters:
         found = await self._durable.store.select(filters, limit=limit, after=after)
         return [as_dead_letter(job) for job in found]
 
-    async def get(self, job_id: str, *, tenant: str = "local") -> DeadLetter:
+    async def get(self, job_id: str, *, tenant: str | None = "local") -> DeadLetter:
         """One of them, with everything; `StateConflict` when the job is none."""
         job = await self._jobs.get(job_id, tenant=tenant)
         if job.state is not JobState.DEAD_LETTER:
             raise _not_dead(job)
         return as_dead_letter(job)
 
-    async def count(self, *, tenant: str = "local", **which: Unpack[DeadFilters]) -> int:
+    async def count(self, *, tenant: str | None = "local", **which: Unpack[DeadFilters]) -> int:
         """How many match."""
         return await self.count_matching(read_filters(which, tenant=tenant))
+
+    async def causes(
+        self, *, limit: int = 100, tenant: str | None = "local", **which: Unpack[DeadFilters]
+    ) -> Sequence[Cause]:
+        """What those that match have in common, the most frequent first."""
+        check_limit(limit)
+        filters = read_filters(which, tenant=tenant)
+        await self._durable.start()
+        return await self._durable.store.causes(filters, limit=limit)
 
     async def replay(
         self,

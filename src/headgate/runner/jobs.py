@@ -152,8 +152,8 @@ class Jobs:
         )
         return [self._handle(one, tenant) for one in accepted]
 
-    async def get(self, job_id: str, *, tenant: str = "local") -> Job:
-        """The job with its whole history; `UnknownJob` when this tenant has none of that id."""
+    async def get(self, job_id: str, *, tenant: str | None = "local") -> Job:
+        """The job with its whole history; `UnknownJob` when this tenant (None: anybody) has none of that id."""
         check_text("id", job_id)
         await self._durable.start()
         job = await self._durable.store.find(job_id, tenant=tenant)
@@ -169,9 +169,12 @@ class Jobs:
         model: str | None = None,
         limit: int = 100,
         after: str | None = None,
-        tenant: str = "local",
+        tenant: str | None = "local",
     ) -> Sequence[Job]:
-        """Newest first, without input, result and history; `after` is the last id of the page before."""
+        """Newest first, without input, result and history; `after` is the last id of the page before.
+
+        A `tenant` of None lists everybody's.
+        """
         which = JobFilter(tenant=tenant, state=read_state(state), task=task, model=model)
         return await self._select(which, limit, after)
 

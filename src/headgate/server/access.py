@@ -61,12 +61,21 @@ class Caller(Protocol):
 class Access(Protocol):
     """The door."""
 
+    @property
+    def has_keys(self) -> bool:
+        """Whether anybody is asked for a key at all."""
+        ...
+
     def admit(self, headers: Headers, action: Action) -> Caller:
         """Let one request in, counted against its caller's limits, or raise what the client is told."""
         ...
 
-    def keeps(self, caller: Caller) -> bool:
-        """Whether one who was let in would be still: by now its key may be revoked, or keys may be asked for."""
+    def still_admits(self, caller: Caller) -> bool:
+        """Whether one who was let in before would be again: its key was not revoked and has not expired."""
+        ...
+
+    async def refresh(self) -> None:
+        """Look for changes now. Who adds or revokes a key in this process calls this afterwards."""
         ...
 
 
@@ -98,17 +107,22 @@ class _Anybody:
         """Nobody counts."""
 
 
-_ANYBODY: Final = _Anybody()
+ANYBODY: Final = _Anybody()
 
 
 class OpenAccess:
     """Nobody is asked for a key."""
 
-    def admit(self, headers: Headers, action: Action) -> Caller:  # noqa: ARG002 - the protocol's shape
-        return _ANYBODY
+    has_keys = False
 
-    def keeps(self, caller: Caller) -> bool:  # noqa: ARG002 - the protocol's shape
+    def admit(self, headers: Headers, action: Action) -> Caller:  # noqa: ARG002 - the protocol's shape
+        return ANYBODY
+
+    def still_admits(self, caller: Caller) -> bool:  # noqa: ARG002 - the protocol's shape
         return True
+
+    async def refresh(self) -> None:
+        """Nothing changes."""
 
 
 class KeyCaller:
@@ -205,7 +219,7 @@ class KeyedAccess:
         try:
             if not self.has_keys:
                 _refuse_web_pages(headers)
-                return _ANYBODY
+                return ANYBODY
             presented = read_credential(headers)
             # A dict compares by a hash that is secret to this process: how long it takes says nothing about any key.
             caller = self._by_credential.get(presented) or self._find(presented)
@@ -217,7 +231,7 @@ class KeyedAccess:
             raise
         return caller
 
-    def keeps(self, caller: Caller) -> bool:
+    def still_admits(self, caller: Caller) -> bool:
         if not isinstance(caller, KeyCaller):
             return not self.has_keys
         living = self._by_digest.get(caller.digest) is caller
@@ -228,7 +242,6 @@ class KeyedAccess:
             raise _invalid()
 
     async def refresh(self) -> None:
-        """Look for changes now. Who adds or revokes a key in this process calls this afterwards."""
         async with self._refreshing:
             marker = await self._store.access_marker()
             if marker != self._marker:
@@ -278,7 +291,7 @@ def _refuse_web_pages(headers: Headers) -> None:
 def _is_own(name: bytes, value: bytes) -> bool:
     """Whether this header may come from a program that runs here."""
     if name == b"host":
-        return _is_here(value)
+        return is_here(value)
     return name == b"sec-fetch-site" and value in _OWN_SITES
 
 
@@ -287,7 +300,8 @@ def _is_own_page(name: bytes, value: bytes, headers: Headers) -> bool:
 
 
 @functools.lru_cache(maxsize=16)
-def _is_here(host: bytes) -> bool:
+def is_here(host: bytes) -> bool:
+    """Whether a Host header names this machine's loopback."""
     name, _, port = host.decode("latin-1").rpartition(":")
     return is_loopback(name if port.isdecimal() else host.decode("latin-1"))
 

@@ -53,7 +53,7 @@ class AppRoutes:
                 leave()
                 raise
             if isinstance(told, AppStream):
-                return _Events(told, leave)
+                return EventStream(told, leave)
             leave()
             return _whole(told)
 
@@ -102,7 +102,7 @@ def _check_key(key: str | None, mounted: AppRoute) -> None:
         )
 
 
-class _Events(StreamingResponse):
+class EventStream(StreamingResponse):
     """A stream to one client, who holds its place among its key's parallel requests until the end."""
 
     def __init__(self, stream: AppStream, leave: Callable[[], None]) -> None:

@@ -80,7 +80,9 @@ class EventRoutes:
         if request.method == "HEAD":
             return Response(media_type=_SSE, headers=_HEADERS)
         upto, strange = self._start(after)
-        pieces = self.pieces(upto, wanted, strange=strange, welcome=partial(self._access.keeps, caller))
+        pieces = self.pieces(
+            upto, wanted, strange=strange, welcome=partial(self._access.still_admits, caller)
+        )
         self._readers[whose] += 1
         return _Following(pieces, partial(self._leave, whose))
 

@@ -8,8 +8,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate.core.access import Action
+from headgate.core.ports.alerts import AlertBoard
 from headgate.gateway import Gateway
-from headgate.observe.alerts import Alerts, told
+from headgate.observe.alerts import told
 from headgate.observe.recent import RecentRequests, Status
 from headgate.runner.jobs import check_limit
 from headgate.server.access import Access, Caller
@@ -39,7 +40,7 @@ _named: Final = msgspec.json.Decoder(Named)
 class Operating:
     """Over one gateway, its alerts and the calls it remembers."""
 
-    def __init__(self, gateway: Gateway, access: Access, recent: RecentRequests, alerts: Alerts) -> None:
+    def __init__(self, gateway: Gateway, access: Access, recent: RecentRequests, alerts: AlertBoard) -> None:
         self._gateway = gateway
         self._access = access
         self._recent = recent

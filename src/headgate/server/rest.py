@@ -14,21 +14,22 @@ from starlette.routing import Route
 
 from headgate.core.access import Action
 from headgate.core.errors import HeadgateError, UnknownModel
+from headgate.core.ports.alerts import AlertBoard
 from headgate.core.ports.store import StoreHealth
 from headgate.gateway import Gateway
 from headgate.mounting import AppRoute
-from headgate.observe.alerts import Alerts
 from headgate.observe.recent import RecentRequests
 from headgate.server.access import Access
 from headgate.server.apps import AppRoutes
 from headgate.server.batches import BatchRoutes
+from headgate.server.dashboard.dashboard import Dashboard
 from headgate.server.dead_letters import DeadLetterRoutes
 from headgate.server.events import EventRoutes
 from headgate.server.files import FileRoutes
 from headgate.server.jobs import JobRoutes
 from headgate.server.openapi import document
 from headgate.server.operating import Operating
-from headgate.server.replies import admit, json_reply, tell_error, tell_http_error, tell_nobody
+from headgate.server.replies import admit, json_reply, tell_error, tell_nobody
 from headgate.server.webhooks import WebhookRoutes
 
 
@@ -43,8 +44,9 @@ class Rest:
         closing: asyncio.Event,
         metrics: Callable[[], bytes],
         recent: RecentRequests,
-        alerts: Alerts,
+        alerts: AlertBoard,
         events: EventRoutes,
+        dashboard: Dashboard,
         mounted: Sequence[AppRoute],
         started_at: float,
         version: str,
@@ -56,6 +58,7 @@ class Rest:
         self._mounted = mounted
         self._operating = Operating(gateway, access, recent, alerts)
         self._events = events
+        self._dashboard = dashboard
         self._started_at = started_at
         self._document = msgspec.json.encode(document(version, mounted))
 
@@ -78,9 +81,10 @@ class Rest:
                 *BatchRoutes(self._gateway, self._access, self._closing).routes(),
                 *WebhookRoutes(self._gateway, self._access, self._closing).routes(),
                 *AppRoutes(self._mounted, self._access, self._closing).routes(),
+                *self._dashboard.routes(),
             ],
             exception_handlers={
-                HTTPException: tell_http_error,
+                HTTPException: self._dashboard.tell_http_error,
                 ClientDisconnect: tell_nobody,
                 HeadgateError: partial(tell_error, mismatch_status=mismatch_status),
                 Exception: tell_error,

@@ -7,16 +7,18 @@ from typing import Any
 import msgspec
 
 from headgate.core.errors import InvalidRequest
+from headgate.core.ports.alerts import AlertBoard
 from headgate.core.ports.clock import Clock
 from headgate.core.wire import Endpoint, WireRequest
 from headgate.gateway import Gateway
 from headgate.mounting import AppRoute
-from headgate.observe.alerts import Alerts
 from headgate.observe.recent import RecentRequests
 from headgate.observe.ring import EventRing
 from headgate.runner.submission import Submission
 from headgate.server.access import Access
 from headgate.server.app import HttpApp
+from headgate.server.dashboard.dashboard import Dashboard
+from headgate.server.dashboard.sources import listen
 from headgate.server.events import EventRoutes
 from headgate.server.http import HttpLimits, Server
 from headgate.server.inference.head import Head
@@ -36,7 +38,7 @@ class Serving:
         *,
         limits: HttpLimits,
         metrics: Callable[[], bytes],
-        alerts: Alerts,
+        alerts: AlertBoard,
         clock: Clock,
         new_id: Callable[[], str],
         version: str,
@@ -58,6 +60,7 @@ class Serving:
             submit=self._submit,
             draining=self._closing.is_set,
         )
+        self._dashboard = Dashboard(listen(gateway, access, recent, clock, alerts, new_id), new_id)
         rest = Rest(
             gateway,
             access,
@@ -66,6 +69,7 @@ class Serving:
             recent=recent,
             alerts=alerts,
             events=self._events,
+            dashboard=self._dashboard,
             mounted=mounted,
             started_at=clock.utc().timestamp(),
             version=version,
@@ -86,6 +90,7 @@ class Serving:
         """
         ends_at = asyncio.get_running_loop().time() + drain_s
         self._closing.set()
+        self._dashboard.close()
         self._gateway.routes.close()
         working = asyncio.ensure_future(self._gateway.durable.stop_working(drain_s))
         try:

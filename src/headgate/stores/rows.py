@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from headgate.core.job import Attempt, Claim, Ended, Entry, Job, JobState, Reason
+from headgate.core.job import Attempt, Cause, Claim, Ended, Entry, Job, JobState, Reason
 from headgate.core.messages import Lane
 from headgate.core.ports.jobs import Backlog
 from headgate.core.record import Record
@@ -99,6 +99,20 @@ def read_job(row: Sequence[Any]) -> Job:
         finished_at=moment(row[28]),
         batch_id=row[29],
         webhook=row[30],
+    )
+
+
+def read_cause(row: Sequence[Any]) -> Cause:
+    """A row of `causes`."""
+    tenant, task, model, reason, error_class, count, latest_at = row
+    return Cause(
+        tenant=tenant,
+        task=task,
+        model=model or None,
+        reason=reason,
+        error_class=error_class,
+        count=count,
+        latest_at=moment(latest_at),
     )
 
 

@@ -6,7 +6,7 @@ from typing import Protocol
 import msgspec
 
 from headgate.core.idempotency import KeyClaim
-from headgate.core.job import Accepted, Edit, Job, JobState, NewJob
+from headgate.core.job import Accepted, Cause, Edit, Job, JobState, NewJob
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +61,10 @@ class Jobs(Protocol):
 
     async def count_matching(self, which: JobFilter) -> int:
         """How many `select` would find, page after page."""
+        ...
+
+    async def causes(self, which: JobFilter, *, limit: int) -> list[Cause]:
+        """The dead letters among those, by what they have in common; the most frequent first."""
         ...
 
     async def states(self, job_ids: Sequence[str]) -> dict[str, JobState]:

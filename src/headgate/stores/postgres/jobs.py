@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from headgate.core.idempotency import KeyClaim
-from headgate.core.job import Accepted, Edit, Entry, Job, JobState, NewJob
+from headgate.core.job import Accepted, Cause, Edit, Entry, Job, JobState, NewJob
 from headgate.core.ports.jobs import Backlog, CancelAnswer, JobFilter
 from headgate.stores.listeners import SOON_S
 from headgate.stores.postgres.accepting import Call, accept_calls, take_key
@@ -62,6 +62,12 @@ class JobVerbs(Verbs):
         arguments: list[Any] = []
         halves = self._halves(which, arguments, SQL.count_live, SQL.count_finished)
         return sum([(await self._database.read(half, *arguments))[0][0] for half in halves])
+
+    async def causes(self, which: JobFilter, *, limit: int) -> list[Cause]:
+        arguments: list[Any] = [limit]
+        dead = msgspec.structs.replace(which, state=JobState.DEAD_LETTER)
+        [statement] = self._halves(dead, arguments, "", SQL.causes)
+        return [self._times.cause(row) for row in await self._database.read(statement, *arguments)]
 
     def _page(self, which: JobFilter, limit: int, after: str | None) -> tuple[str, list[Any]]:
         """A page of either table, or of both. No statement where there can be no such job."""

@@ -55,6 +55,13 @@ select count(*) from headgate.jobs where true {filters}
 -- name: count_finished
 select count(*) from headgate.finished_jobs where true {filters}
 
+-- name: causes
+-- What the dead letters have in common: as many rows are touched as there are of them.
+select tenant, task, model, reason, error_class, count(*), max(finished_at)
+from headgate.finished_jobs where true {filters}
+group by tenant, task, model, reason, error_class
+order by count(*) desc, max(id) desc limit $1
+
 -- name: states_of
 select id, state from headgate.jobs where id = any($1::text[])
 union all

@@ -10,14 +10,15 @@ from typing import Any, Final
 
 import msgspec
 
-from headgate.core.job import Attempt, Claim, Entry, Job
+from headgate.core.job import Attempt, Cause, Claim, Entry, Job
 from headgate.core.record import Record
-from headgate.stores.rows import entry_line, read_claim, read_job, read_record
+from headgate.stores.rows import entry_line, read_cause, read_claim, read_job, read_record
 
 _STEPS_PER_S: Final = 1024
 _CLAIM_TIMES: Final = 17
 _JOB_TIMES: Final = 24
 _RECORD_TIMES: Final = 7
+_CAUSE_TIMES: Final = 6
 
 
 class DatabaseTime:
@@ -63,6 +64,9 @@ class DatabaseTime:
         if not job.history:
             return job
         return msgspec.structs.replace(job, history=tuple(map(self._attempt, job.history)))
+
+    def cause(self, row: Any) -> Cause:
+        return read_cause(self._moved(row, _CAUSE_TIMES, 1) if self.skew_s else row)
 
     def record(self, row: Any) -> Record:
         return read_record(self._moved(row, _RECORD_TIMES, 2) if self.skew_s else row)

@@ -8,10 +8,10 @@ import msgspec
 
 from headgate.core.errors import KeyInProgress, KeyMismatch
 from headgate.core.idempotency import InProgress, KeyClaim, KeyState, Mismatch, SameJob, Unknown, decide
-from headgate.core.job import Accepted, Edit, Entry, Job, JobState, NewJob
+from headgate.core.job import Accepted, Cause, Edit, Entry, Job, JobState, NewJob
 from headgate.core.ports.jobs import Backlog, CancelAnswer, JobFilter
 from headgate.stores.listeners import SOON_S
-from headgate.stores.rows import entry_line, public_state, read_backlog, read_counts, read_job
+from headgate.stores.rows import entry_line, public_state, read_backlog, read_cause, read_counts, read_job
 from headgate.stores.sqlite.base import SQL, Verbs, changes, rows, value
 from headgate.stores.sqlite.keys import find_key, take_key
 from headgate.stores.sqlite.records import put_record
@@ -68,6 +68,12 @@ class JobVerbs(Verbs):
     async def count_matching(self, which: JobFilter) -> int:
         statement, asked = _matching(SQL.count_matching, which)
         return int(await self._read(lambda db: value(db, statement, asked)))
+
+    async def causes(self, which: JobFilter, *, limit: int) -> list[Cause]:
+        dead = msgspec.structs.replace(which, state=JobState.DEAD_LETTER)
+        statement, asked = _matching(SQL.causes, dead)
+        found = await self._read(lambda db: rows(db, statement, {**asked, "limit": limit}))
+        return [read_cause(row) for row in found]
 
     async def states(self, job_ids: Sequence[str]) -> dict[str, JobState]:
         wanted = msgspec.json.encode(job_ids).decode()

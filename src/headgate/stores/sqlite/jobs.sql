@@ -34,6 +34,13 @@ order by id desc limit :limit
 -- name: count_matching
 select count(*) from jobs {index} where true {states} {filters}
 
+-- name: causes
+-- What the dead letters have in common: as many rows are touched as there are of them.
+select tenant, task, model, reason, error_class, count(*), max(finished_at)
+from jobs {index} where true {states} {filters}
+group by tenant, task, model, reason, error_class
+order by count(*) desc, max(id) desc limit :limit
+
 -- name: states_of
 select id, state from jobs where id in (select value from json_each(?))
 

@@ -1,0 +1,66 @@
+"""Strangers' text on a page: cut, on one line, what is not printable written out, its direction kept to itself."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from headgate.core.visible import escaped_json, one_line, printable
+from headgate.server.dashboard.html import Child, Markup, el, group
+
+MOST_CHARS: Final = 160
+MOST_MESSAGE_CHARS: Final = 2000
+MOST_JSON_BYTES: Final = 20_000
+
+
+def word(text: str | None, *, most: int = MOST_CHARS) -> Markup | str:
+    """A name, a short text."""
+    if not text:
+        return "–"
+    # A title breaks no line either; what is longer than this is looked at as JSON.
+    title = one_line(text[:MOST_MESSAGE_CHARS]) if len(text) > most else None
+    return el("bdi", _cut(one_line(text[: most + 1]), len(text), most), title=title)
+
+
+def message(text: str | None) -> Markup | None:
+    """What went wrong, as a task or a provider told it. Its lines stay."""
+    if not text:
+        return None
+    told = _cut(printable(text[: MOST_MESSAGE_CHARS + 1]), len(text), MOST_MESSAGE_CHARS)
+    return el("p", told, class_="message", dir="auto")
+
+
+def json_block(value: Any, whole: str | None = None, *, most: int = MOST_JSON_BYTES) -> Markup:
+    """A value as indented JSON. What is cut is told, and where the `whole` is."""
+    written = indented(value)
+    # Cut first: to look at every character of 4 MiB takes a second.
+    text = escaped_json(written[:most].decode(errors="ignore"))
+    if len(written) <= most:
+        return el("pre", text, tabindex=0)
+    told = f"The first {most:,} of {len(written):,} bytes. "
+    link = None if whole is None else el("a", "The whole as JSON", href=whole)
+    return group(el("pre", text, "…", tabindex=0), el("p", told, link, class_="faint"))
+
+
+def indented(value: Any) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2)
+
+
+def joined(parts: Sequence[Child], by: str = ", ") -> Markup:
+    return group([group(by if index else None, part) for index, part in enumerate(parts)])
+
+
+def address(path: str, *parts: str, **query: str | None) -> str:
+    """A link on this server: every part and value quoted, what is None left out."""
+    whole = "/".join([path, *(quote(part, safe="") for part in parts)])
+    asked = {name: value for name, value in query.items() if value is not None}
+    return f"{whole}?{_encoded(asked)}" if asked else whole
+
+
+def _encoded(query: Mapping[str, str]) -> str:
+    return urlencode(query, errors="replace")
+
+
+def _cut(text: str, whole: int, most: int) -> str:
+    return f"{text[:most]}…" if whole > most else text

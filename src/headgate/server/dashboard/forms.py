@@ -1,0 +1,67 @@
+"""Forms: how they are read, and the small ones that pages are full of."""
+
+from typing import Final
+from urllib.parse import parse_qsl
+
+from starlette.requests import Request
+
+from headgate.core.errors import InvalidRequest
+from headgate.server.dashboard.html import Child, Markup, el
+from headgate.server.dashboard.page import Form
+
+_ENCODED: Final = "application/x-www-form-urlencoded"
+MOST_FIELDS: Final = 1000
+
+
+async def read_form(request: Request) -> Form:
+    """Its fields; of a name that comes twice, the last."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _ENCODED:
+        raise InvalidRequest(f"a form comes as {_ENCODED}")
+    body = await request.body()
+    try:
+        pairs = parse_qsl(body.decode(), keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
+    except ValueError:
+        raise InvalidRequest("the form cannot be read: it must be UTF-8 with at most 1000 fields") from None
+    return dict(pairs)
+
+
+def needed(form: Form, name: str) -> str:
+    """A field that must be there."""
+    if not (value := form.get(name, "").strip()):
+        raise InvalidRequest(f"the form says nothing about {name}", param=name)
+    return value
+
+
+def button(words: str, to: str, *, kind: str = "quiet", **fields: str) -> Markup:
+    """A form that is one button. `fields` go along, hidden."""
+    hidden = [el("input", type="hidden", name=name, value=value) for name, value in fields.items()]
+    return el("form", hidden, el("button", words, type="submit", class_=kind), method="post", action=to)
+
+
+def filters(*controls: Child, to: str) -> Markup:
+    """A form that changes what a page shows, by its query."""
+    send = el("button", "Show", type="submit", class_="quiet")
+    return el("form", controls, send, method="get", action=to, class_="filters", role="search")
+
+
+def choice(name: str, label: str, options: dict[str, str], chosen: str | None) -> Markup:
+    """A labelled select. The first option is what holds when nothing is chosen."""
+    told = [
+        el("option", words, value=value, selected=value == (chosen or "")) for value, words in options.items()
+    ]
+    return el("label", el("span", label), el("select", told, name=name))
+
+
+def text(
+    name: str, label: str, value: str | None, *, placeholder: str | None = None, kind: str = "search"
+) -> Markup:
+    control = el(
+        "input",
+        type=kind,
+        name=name,
+        value=value,
+        placeholder=placeholder,
+        autocomplete="off",
+        spellcheck="false",
+    )
+    return el("label", el("span", label), control)

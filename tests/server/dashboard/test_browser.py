@@ -1,0 +1,116 @@
+"""A person's path in a real browser: see what is wrong, act, and be attacked without harm."""
+
+import re
+import time
+from urllib.parse import quote
+
+from conftest import Figure
+from playwright.async_api import Page, expect
+from server.dashboard.conftest import Browser
+from server.dashboard.dashboard_stage import (
+    HOSTILE,
+    PAGES,
+    Bell,
+    Screen,
+    a_locked_screen,
+    a_screen,
+    an_alert,
+    failed_attempt,
+    responded,
+)
+from server.http.front_stage import Play
+
+from headgate.core.access import Role
+
+
+def _listen(page: Page) -> list[str]:
+    """Everything that the browser complains about: a policy that is broken, a script that fails."""
+    heard: list[str] = []
+    page.on("console", lambda message: heard.append(message.text))
+    page.on("pageerror", lambda error: heard.append(str(error)))
+    return heard
+
+
+async def _throttle(screen: Screen) -> None:
+    body = {"model": "limited", "messages": [{"role": "user", "content": "hello"}]}
+    assert (await screen.http.post("/v1/chat/completions", json=body)).status_code == 429
+
+
+def test_a_throttled_upstream_is_explained_while_one_looks(
+    play: Play, browser: Browser, figure: Figure
+) -> None:
+    """The page is open when it happens; the words come by themselves, within a second of the event."""
+
+    async def scene() -> None:
+        async with a_screen() as screen, browser() as context:
+            page = await context.new_page()
+            heard = _listen(page)
+            await page.goto(screen.house.url)
+            await expect(page.get_by_text("Nothing is wrong.")).to_be_visible()
+            await _throttle(screen)
+            happened_at = time.monotonic()
+            told = page.locator("#wrong li")
+            await expect(told).to_contain_text(
+                re.compile(r"limited → simulated: throttled, paused \d+ s more")
+            )
+            lag_s = time.monotonic() - happened_at
+            assert lag_s <= 1.0
+            figure("event to screen", f"{lag_s * 1000:.0f} ms (at most 1 s)")
+            await told.get_by_role("link").click()
+            await expect(page.get_by_role("heading", name="limited")).to_be_visible()
+            await expect(page.locator(".badge", has_text="throttled")).to_be_visible()
+            await page.get_by_role("button", name="Pause").click()
+            await expect(page.locator(".notice").first).to_contain_text("limited is paused")
+            await page.get_by_role("link", name="Overview").click()
+            await expect(page.locator("#wrong")).to_contain_text("limited: paused, by local")
+            assert heard == []
+
+    play(scene)
+
+
+def test_it_can_be_read_without_javascript_and_on_a_narrow_screen(play: Play, browser: Browser) -> None:
+    async def scene() -> None:
+        bell = Bell([an_alert("a" * 300)], [an_alert("b" * 300, cleared_at=1_800_000_060.0)])
+        async with a_screen(alerts=bell) as screen:
+            await _throttle(screen)
+            screen.tell(
+                failed_attempt("x" * 255), responded("x" * 255, error="transient 503", agent_id="y" * 255)
+            )
+            narrow = {"width": 390, "height": 800}
+            async with browser(java_script_enabled=False, viewport=narrow) as context:
+                page = await context.new_page()
+                await page.goto(screen.house.url)
+                await expect(page.locator("#wrong")).to_contain_text("limited → simulated: throttled, paused")
+                for path in (*PAGES, f"/requests/{'x' * 255}", "/nowhere"):
+                    await page.goto(screen.house.url + path)
+                    assert await page.evaluate("document.documentElement.scrollWidth") == narrow["width"], (
+                        path
+                    )
+
+    play(scene)
+
+
+def test_nothing_that_a_stranger_wrote_runs(play: Play, browser: Browser) -> None:
+    async def scene() -> None:
+        bell = Bell([an_alert(words, subject=words) for words in HOSTILE])
+        async with a_locked_screen(alerts=bell) as (screen, gateway), browser() as context:
+            key = await gateway.key(role=Role.OPERATE, name=HOSTILE[0], tenant=HOSTILE[1])
+            page = await context.new_page()
+            heard = _listen(page)
+            await page.goto(f"{screen.house.url}/login")
+            await page.get_by_label("Access key").fill(key)
+            await page.get_by_role("button", name="Log in").click()
+            ids = [quote(words, safe="") for words in HOSTILE if words.isprintable()]
+            await page.goto(f"{screen.house.url}/requests")
+            # These come while the page is open, through the stream; then on every page as it is served.
+            for words in HOSTILE:
+                screen.tell(
+                    failed_attempt(words), responded(words, agent_id=words, tenant=words, error=words)
+                )
+            await expect(page.locator("#requests tbody tr")).to_have_count(len(HOSTILE))
+            for path in (*PAGES, *(f"/requests/{one}" for one in ids)):
+                await page.goto(screen.house.url + path)
+                assert await page.evaluate("window.pwned") is None
+            assert heard == []
+
+    play(scene)
