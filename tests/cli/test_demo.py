@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -40,10 +41,11 @@ class Place:
         for made in (self.here, self.temporary):
             made.mkdir()
         self.here.chmod(0o555)
+        self._demos: list[subprocess.Popen[str]] = []
 
     def demo(self, *words: str) -> "subprocess.Popen[str]":
         passed_on = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "headgate", "demo", *words],
             cwd=self.here,
             env={**passed_on, **RUBBISH, "TMPDIR": str(self.temporary)},
@@ -52,6 +54,14 @@ class Place:
             stderr=subprocess.PIPE,
             text=True,
         )
+        self._demos.append(process)
+        return process
+
+    def end(self) -> None:
+        """A test that failed leaves nothing behind either."""
+        for process in self._demos:
+            process.terminate()
+            process.communicate(timeout=PATIENCE_S)
 
     def is_clean(self) -> bool:
         return not (list(self.here.iterdir()) or list(self.temporary.iterdir()) or self._processes())
@@ -70,8 +80,10 @@ def _command_line(process: Path) -> str:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def place(tmp_path: Path) -> Iterator[Place]:
+    place = Place(tmp_path)
+    yield place
+    place.end()
 
 
 def _hear(process: "subprocess.Popen[str]", words: str) -> str:
