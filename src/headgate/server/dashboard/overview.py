@@ -9,7 +9,7 @@ from headgate.core.ports.store import StoreHealth
 from headgate.observe.series import SPAN_S, Span
 from headgate.server.dashboard.html import Markup, el, group
 from headgate.server.dashboard.job_look import JobLook
-from headgate.server.dashboard.minutes import minutes
+from headgate.server.dashboard.minutes import Minutes
 from headgate.server.dashboard.models import gates
 from headgate.server.dashboard.moments import Moments, amount, milliseconds
 from headgate.server.dashboard.page import Page, Section, Shown, Visit
@@ -32,6 +32,7 @@ class Overview:
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
+        self._minutes = Minutes(sources.series, sources.clock.now)
         self._jobs = JobLook(sources.gateway.jobs, sources.clock)
 
     async def show(self, visit: Visit) -> Shown:
@@ -42,7 +43,7 @@ class Overview:
         sections = [
             Section("wrong", self._wrong(views, minute, visit.tell)),
             Section("numbers", self._numbers(views, minute, jobs)),
-            Section("charts", minutes(self._sources.series)),
+            Section("charts", self._minutes.draw()),
             Section("gates", _gates(views, visit.tell)),
         ]
         return Shown("Overview", sections)
