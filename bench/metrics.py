@@ -8,7 +8,7 @@ import asyncio
 import statistics
 import tempfile
 import time
-from typing import Final
+from typing import Any, Final
 
 from figures import at_most, heading
 
@@ -31,7 +31,7 @@ def crowded(metrics: Metrics, gateway: Gateway) -> None:
         for lane in Lane:
             for error in (None, *FailureKind):
                 failure = None if error is None else Failure(kind=error)
-                told = {"model": gate.model, "upstream": gate.upstream, "lane": lane}
+                told: dict[str, Any] = {"model": gate.model, "upstream": gate.upstream, "lane": lane}
                 metrics(
                     events.Responded(
                         request_id="r",

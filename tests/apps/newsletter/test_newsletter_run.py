@@ -11,7 +11,7 @@ import pytest
 from apps.newsletter.newsletter_stage import open_stage, write_feeds
 
 import headgate
-from headgate.apps.newsletter.delivery import NotDelivered
+from headgate.apps.newsletter.smtp import NotDelivered
 from headgate.apps.newsletter.judging import Aborted
 from headgate.apps.newsletter.judging_model import simulated_judge
 from headgate.apps.newsletter.ledger import Run, RunState, failed_in_a_row
