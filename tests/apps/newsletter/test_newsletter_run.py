@@ -11,10 +11,10 @@ import pytest
 from apps.newsletter.newsletter_stage import open_stage, write_feeds
 
 import headgate
-from headgate.apps.newsletter.smtp import NotDelivered
 from headgate.apps.newsletter.judging import Aborted
 from headgate.apps.newsletter.judging_model import simulated_judge
 from headgate.apps.newsletter.ledger import Run, RunState, failed_in_a_row
+from headgate.apps.newsletter.smtp import NotDelivered
 from headgate.apps.newsletter.verdicts import Outcome
 from headgate.planner import virtual
 from headgate.planner.virtual import World

@@ -67,13 +67,8 @@ class Overview:
         troubles = everything(
             views,
             sources.gateway.routes.pauses,
-<<<<<<< HEAD
-            sources.series.together(MINUTE),
-            sources.alerts.active(),
-=======
             minute,
-            sources.alerts.active() if sources.alerts is not None else (),
->>>>>>> wip-dash
+            sources.alerts.active(),
             tell,
             store_works=sources.gateway.durable.store.health is StoreHealth.OK,
         )
