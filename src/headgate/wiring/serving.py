@@ -20,7 +20,7 @@ from headgate.server.http import HttpLimits
 from headgate.server.serving import Serving
 from headgate.settings import Settings
 from headgate.wiring import open as open_gateway
-from headgate.wiring.alerting import build_alerts
+from headgate.wiring.alerting import alerting
 from headgate.wiring.apps import build_routes
 
 logger = logging.getLogger("headgate")
@@ -45,12 +45,14 @@ class Served:
 async def serve(settings: Settings, *, work: bool = True) -> AsyncIterator[Served]:
     """Serve until the block ends, then drain. With `work` the process also runs jobs."""
     clock, prices = SystemClock(), Prices()
-    async with open_gateway(settings, clock=clock, prices=prices) as gateway:
+    async with (
+        open_gateway(settings, clock=clock, prices=prices) as gateway,
+        alerting(settings, gateway, clock) as alerts,
+    ):
         await gateway.durable.start()
         await gateway.models.watch()
         access = KeyedAccess(gateway.durable.store, clock)
         await access.start()
-        alerts = build_alerts(settings, gateway, clock)
         metrics = _metrics(gateway, access, alerts)
         try:
             address = settings.address
@@ -70,14 +72,12 @@ async def serve(settings: Settings, *, work: bool = True) -> AsyncIterator[Serve
             port = await serving.start(address.host, address.port)
             try:
                 prices.load()
-                alerts.start()
                 if work:
                     await gateway.work()
                 yield Served(gateway, serving, address.host, port)
             finally:
                 await serving.stop(settings.limits.drain_s)
         finally:
-            await alerts.aclose()
             await access.aclose()
             await metrics.aclose()
 
