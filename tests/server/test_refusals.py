@@ -424,7 +424,6 @@ def test_every_other_route_names_its_request_too(play: Play) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        "/",
         "/v1",
         "/v1/",
         "/v1/chat/completions/",

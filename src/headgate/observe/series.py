@@ -17,26 +17,38 @@ BOUNDS_MS: Final = tuple(10 ** (step / 10) for step in range(56))
 class Spread:
     """How values spread: counts between bounds."""
 
-    __slots__ = ("counts",)
+    __slots__ = ("_known", "counts", "total")
 
     def __init__(self) -> None:
         self.counts = [0] * (len(BOUNDS_MS) + 1)
+        self.total = 0
+        self._known: dict[float, tuple[int, float]] = {}
+        """Percentiles that were asked for, and of how many values: most spans never change again."""
 
     def put(self, value_ms: float) -> None:
         self.counts[bisect_left(BOUNDS_MS, value_ms)] += 1
+        self.total += 1
 
     def add(self, other: "Spread") -> None:
-        self.counts = [mine + others for mine, others in zip(self.counts, other.counts, strict=True)]
+        if other.total:
+            self.counts = [mine + others for mine, others in zip(self.counts, other.counts, strict=True)]
+            self.total += other.total
 
     def percentile_ms(self, share: float) -> float | None:
         """The bound below which this share of the values lies; None without any."""
-        left = share * sum(self.counts)
-        if left == 0:
+        if not self.total:
             return None
-        for bound, count in zip(BOUNDS_MS, self.counts, strict=False):
-            left -= count
-            if left <= 0:
-                return bound
+        of, value_ms = self._known.get(share, (0, 0.0))
+        if of != self.total:
+            value_ms = self._find(share * self.total)
+            self._known[share] = (self.total, value_ms)
+        return value_ms
+
+    def _find(self, rank: float) -> float:
+        for bound_ms, count in zip(BOUNDS_MS, self.counts, strict=False):
+            rank -= count
+            if rank <= 0:
+                return bound_ms
         return BOUNDS_MS[-1]
 
 

@@ -269,6 +269,18 @@ def test_a_form_that_makes_no_sense_is_explained(play: Play) -> None:
     play(scene)
 
 
+def test_a_process_that_goes_away_takes_no_forms_and_says_so_as_a_page(play: Play) -> None:
+    async def scene() -> None:
+        async with a_screen() as screen:
+            screen.house.serving._dashboard.close()
+            answer = await screen.post("/models/pause", {"model": "m"})
+            assert (answer.status_code, answer.headers["content-type"]) == (503, "text/html; charset=utf-8")
+            assert 1 <= int(answer.headers["retry-after"]) <= 60
+            assert "shutting down" in answer.text
+
+    play(scene)
+
+
 def test_nobody_can_make_a_link_that_puts_words_on_a_page(play: Play) -> None:
     async def scene() -> None:
         async with a_screen() as screen:

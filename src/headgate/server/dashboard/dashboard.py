@@ -29,7 +29,7 @@ from headgate.server.dashboard.page import Deed, Download, Page, Shown, Told, Vi
 from headgate.server.dashboard.sessions import Sessions
 from headgate.server.dashboard.sources import Sources
 from headgate.server.dashboard.table import all_pages
-from headgate.server.errors import Failed, log_error, read_error
+from headgate.server.errors import Failed, going_away, log_error, read_error
 from headgate.server.replies import Handler, route, tell_http_error
 
 LIVE: Final = "/dashboard/live"
@@ -104,6 +104,8 @@ class Dashboard:
 
     async def _do(self, page: Page, deed: Deed, request: Request) -> Response:
         refuse_other_sites(request)
+        if self._live.closed:
+            raise going_away()
         guest = self._door.enter(request, deed.needs)
         form = await read_form(request)
         done = await deed.do(self._visit(guest, request.path_params, {}), form)
@@ -192,7 +194,9 @@ def _is_person(request: Request) -> bool:
 
 
 def _to_login(request: Request) -> Response:
-    asked = _address(request, request.scope["query_string"].decode("ascii"))
+    # A form that was sent too late is not sent again by a login.
+    is_page = request.method != "POST"
+    asked = _address(request, request.scope["query_string"].decode("ascii")) if is_page else "/"
     if request.headers.get("sec-fetch-site") == "cross-site" and is_local(asked):
         # A link from elsewhere brings no strict cookie, logged in or not. From here the same link does.
         body = frame("Headgate", el("p", el("a", "Go on", href=asked)), onward=asked, wide=False)

@@ -16,7 +16,7 @@ Render: TypeAlias = Callable[[], Awaitable[Sections]]
 BEAT_S: Final = 5.0
 """So often a viewer hears something, and is asked whether they may stay."""
 MOST_CHANNELS: Final = 100
-SMALLEST_REST: Final = 10
+REST_FACTOR: Final = 10
 LONGEST_REST_S: Final = 2.0
 """A page that takes long to make is made less often: it rests ten times as long as it took, up to this."""
 TROUBLE: Final = "trouble"
@@ -33,17 +33,17 @@ class Live:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._channels: dict[Hashable, _Channel] = {}
-        self._closed = False
+        self.closed = False
 
     def close(self) -> None:
         """The process goes away: every stream ends, and browsers come back to whoever is there then."""
-        self._closed = True
+        self.closed = True
         for channel in self._channels.values():
             channel.stop()
 
     def check_room(self, key: Hashable) -> None:
         """Raises when this page cannot be followed now."""
-        if self._closed:
+        if self.closed:
             raise going_away()
         if key not in self._channels and len(self._channels) >= MOST_CHANNELS:
             raise QueueFull(
@@ -114,7 +114,7 @@ class _Channel:
             if changed or ended_at >= beat_at:
                 beat_at = ended_at + BEAT_S
                 self._ring()
-            rest_s = min(LONGEST_REST_S, (ended_at - began_at) * SMALLEST_REST)
+            rest_s = min(LONGEST_REST_S, (ended_at - began_at) * REST_FACTOR)
             await self._clock.sleep(max(self._refresh_s, rest_s))
 
     async def _made(self) -> Sections:

@@ -1,20 +1,36 @@
 """The last ten minutes as four charts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from headgate.core.messages import Lane
 from headgate.observe.series import SPAN_S, Series, Span
 from headgate.server.dashboard.charts import Line, bars, curves
-from headgate.server.dashboard.html import Markup, el
+from headgate.server.dashboard.html import Markup, el, group
 from headgate.server.dashboard.moments import amount, milliseconds
 
 SHOWN_SPANS: Final = 120
 _SINCE: Final = f"{SHOWN_SPANS * SPAN_S // 60} min ago"
 
 
-def minutes(series: Series) -> Markup:
-    spans = series.spans(SHOWN_SPANS)
+class Minutes:
+    """Drawn once a second at most, for everybody who looks."""
+
+    def __init__(self, series: Series, now: Callable[[], float]) -> None:
+        self._series = series
+        self._now = now
+        self._second = -1
+        self._drawn = group()
+
+    def draw(self) -> Markup:
+        second = int(self._now())
+        if second != self._second:
+            self._second = second
+            self._drawn = _charts(self._series.spans(SHOWN_SPANS))
+        return self._drawn
+
+
+def _charts(spans: Sequence[Span]) -> Markup:
     return el("div", _requests(spans), _latency(spans), _waits(spans), _troubles(spans), class_="charts")
 
 

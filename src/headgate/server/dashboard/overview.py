@@ -6,10 +6,10 @@ from typing import Final
 from headgate.core.access import Action
 from headgate.core.job import JobState
 from headgate.core.ports.store import StoreHealth
-from headgate.observe.series import SPAN_S
+from headgate.observe.series import SPAN_S, Span
 from headgate.server.dashboard.html import Markup, el, group
 from headgate.server.dashboard.job_look import JobLook
-from headgate.server.dashboard.minutes import minutes
+from headgate.server.dashboard.minutes import Minutes
 from headgate.server.dashboard.models import gates
 from headgate.server.dashboard.moments import Moments, amount, milliseconds
 from headgate.server.dashboard.page import Page, Section, Shown, Visit
@@ -32,16 +32,18 @@ class Overview:
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
+        self._minutes = Minutes(sources.series, sources.clock.now)
         self._jobs = JobLook(sources.gateway.jobs, sources.clock)
 
     async def show(self, visit: Visit) -> Shown:
         if not visit.viewer.may(Action.WATCH):
             return self._own(visit)
         views = look(self._sources.gateway.routes.known())
+        minute, jobs = self._sources.series.together(MINUTE), await self._jobs.counts(visit.viewer.scope)
         sections = [
-            Section("wrong", self._wrong(views, visit.tell)),
-            Section("numbers", self._numbers(views, await self._jobs.counts(visit.viewer.scope))),
-            Section("charts", minutes(self._sources.series)),
+            Section("wrong", self._wrong(views, minute, visit.tell)),
+            Section("numbers", self._numbers(views, minute, jobs)),
+            Section("charts", self._minutes.draw()),
             Section("gates", _gates(views, visit.tell)),
         ]
         return Shown("Overview", sections)
@@ -60,12 +62,12 @@ class Overview:
             ],
         )
 
-    def _wrong(self, views: Sequence[UpstreamView], tell: Moments) -> Markup:
+    def _wrong(self, views: Sequence[UpstreamView], minute: Span, tell: Moments) -> Markup:
         sources = self._sources
         troubles = everything(
             views,
             sources.gateway.routes.pauses,
-            sources.series.together(MINUTE),
+            minute,
             sources.alerts.active() if sources.alerts is not None else (),
             tell,
             store_works=sources.gateway.durable.store.health is StoreHealth.OK,
@@ -76,9 +78,8 @@ class Overview:
             "ul", [trouble.markup() for trouble in troubles], class_="troubles", aria_label="What is wrong"
         )
 
-    def _numbers(self, views: Sequence[UpstreamView], jobs: Mapping[str, int] | None) -> Markup:
+    def _numbers(self, views: Sequence[UpstreamView], minute: Span, jobs: Mapping[str, int] | None) -> Markup:
         series = self._sources.series
-        minute = series.together(MINUTE)
         per_s = series.together(2).ended / series.covered_s(2)
         failed = minute.failed / minute.ended if minute.ended else 0.0
         p50, p99 = (milliseconds(minute.latency.percentile_ms(share)) for share in (0.5, 0.99))
