@@ -57,7 +57,7 @@ def test_what_makes_no_sense_is_told_and_what_was_typed_stays(play: Play) -> Non
             before = await _states(gateway)
             for changes, why in (
                 ({"name": ""}, "name"),
-                ({"parallel": "many"}, "parallel must be a whole number"),
+                ({"parallel": "many"}, "Requests at a time: a whole number is needed"),
                 ({"parallel": "0"}, "parallel must be at least 1"),
                 ({"days": "99999999"}, "days"),
                 ({"role": "king"}, "role must be one of call, read, operate"),

@@ -1,5 +1,6 @@
 """One dead letter: why it lies here, its input to edit, and what can be done: replay it, discard it."""
 
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from headgate.server.dashboard.sources import Sources
 from headgate.server.errors import read_error
 
 LONGEST_EDITED_BYTES: Final = 100_000
+_BYTE: Final = re.compile(r"byte (\d+)")
 _ONE: Final = f"{DEAD_LETTERS}/{{job_id}}"
 
 
@@ -73,12 +75,22 @@ def _read(text: str, before: Any) -> Any:
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        why = why_no_json(text.encode(errors="replace"), error)
+        why = _placed(text.encode(errors="replace"), error)
         raise InvalidRequest(f"This is no JSON, so nothing was done: {why}", param="input") from None
     if value is None and before is not None:
         raise InvalidRequest("null is no input: leave the text as it was to keep the old one", param="input")
     # As texts: to Python, 1 and true are equal.
     return None if msgspec.json.encode(value) == msgspec.json.encode(before) else value
+
+
+def _placed(text: bytes, error: Exception) -> str:
+    """Why it is no JSON; where, as an editor tells it."""
+
+    def place(found: re.Match[str]) -> str:
+        before = text[: int(found[1])].decode(errors="replace")
+        return f"line {before.count(chr(10)) + 1}, character {len(before) - before.rfind(chr(10))}"
+
+    return _BYTE.sub(place, why_no_json(text, error))
 
 
 def _shown(job: Job, visit: Visit, *, text: str | None = None, trouble: str | None = None) -> Shown:

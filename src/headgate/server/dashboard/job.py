@@ -11,7 +11,7 @@ from headgate.server.dashboard.foreign import address, json_block, message, word
 from headgate.server.dashboard.forms import button
 from headgate.server.dashboard.history import history
 from headgate.server.dashboard.html import Markup, el, group
-from headgate.server.dashboard.job_words import BATCHES, DEAD_LETTERS, JOBS, outcome, progress
+from headgate.server.dashboard.job_words import BATCHES, DEAD_LETTERS, JOBS, progress, state_badge
 from headgate.server.dashboard.moments import amount, duration
 from headgate.server.dashboard.page import Deed, Document, Done, Download, Form, Page, Section, Shown, Visit
 from headgate.server.dashboard.parts import facts, heading
@@ -77,7 +77,8 @@ def job_facts(job: Job, visit: Visit) -> Markup:
     live = job.finished_at is None
     return facts(
         [
-            ("State", outcome(job)),
+            ("State", state_badge(job)),
+            ("Reason", None if job.reason in {None, "cancelled"} else word(job.reason)),
             ("Progress", progress(job.progress)),
             ("Task", word(job.task)),
             ("Model", word(job.model)),

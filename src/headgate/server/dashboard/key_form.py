@@ -26,6 +26,7 @@ _LIMITS: Final = (
     ("tokens_per_minute", "Tokens a minute"),
     ("parallel", "Requests at a time"),
 )
+_DAYS: Final = ("days", "Ends after days")
 
 
 def key_form(form: Form, *, usual: Role, trouble: str | None) -> Markup:
@@ -41,7 +42,7 @@ def key_form(form: Form, *, usual: Role, trouble: str | None) -> Markup:
         field("models", "Models", "all; or: summary, ollama/*"),
         choice("lane", "Lane", _LANES, form.get("lane", Lane.INTERACTIVE.value)),
         *(field(name, label, "no limit") for name, label in _LIMITS),
-        field("days", "Ends after days", "never"),
+        field(*_DAYS, "never"),
     ]
     return group(
         heading("Make a key"),
@@ -59,7 +60,8 @@ def key_form(form: Form, *, usual: Role, trouble: str | None) -> Markup:
 
 def read_terms(form: Form, now: datetime) -> AccessTerms:
     """Raises InvalidRequest where a field makes no sense; whether the terms do is for who makes the key."""
-    days = _whole(form, "days")
+    days = _whole(form, *_DAYS)
+    limits = {name: _whole(form, name, label) for name, label in _LIMITS}
     if days is not None and not 1 <= days <= LONGEST_DAYS:
         raise InvalidRequest(f"a key ends after 1 to {LONGEST_DAYS:,} days, or never", param="days")
     return AccessTerms(
@@ -68,10 +70,8 @@ def read_terms(form: Form, now: datetime) -> AccessTerms:
         role=_one_of(Role, form, "role"),
         models=tuple(part for each in _said(form, "models").split(",") if (part := each.strip())),
         lane=_one_of(Lane, form, "lane"),
-        requests_per_minute=_whole(form, "requests_per_minute"),
-        tokens_per_minute=_whole(form, "tokens_per_minute"),
-        parallel=_whole(form, "parallel"),
         expires_at=None if days is None else now + timedelta(days=days),
+        **limits,
     )
 
 
@@ -79,12 +79,12 @@ def _said(form: Form, name: str) -> str:
     return form.get(name, "").strip()
 
 
-def _whole(form: Form, name: str) -> int | None:
+def _whole(form: Form, name: str, label: str) -> int | None:
     said = _said(form, name)
     if not said:
         return None
     if not (said.isascii() and said.isdigit() and len(said) <= 15):
-        raise InvalidRequest(f"{name} must be a whole number, not {said[:40]!r}", param=name)
+        raise InvalidRequest(f"{label}: a whole number is needed, not {said[:40]!r}", param=name)
     return int(said)
 
 

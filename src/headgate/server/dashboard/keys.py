@@ -107,12 +107,12 @@ def _listed(keys: Sequence[AccessKey], visit: Visit) -> Markup:
 
 def _row(key: AccessKey, visit: Visit) -> list[Child]:
     state = key.state(visit.tell.now)
-    revoke = el("a", "Revoke…", href=address(KEYS, key.id, "revoke"))
+    revoke = el("a", "Revoke…", href=address(KEYS, key.id, "revoke"), class_="whole")
     return [
         word(key.name, most=80),
         el("span", f"…{key.last_four}", title=key.id, class_="mono"),
         badge(state, _TONES[state]),
-        key.role,
+        el("span", key.role, class_="whole"),
         word(key.tenant, most=80),
         word(", ".join(key.models)) if key.models else "all",
         _limits(key, visit),
