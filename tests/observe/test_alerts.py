@@ -194,7 +194,7 @@ async def test_an_application_that_breaks_does_not_break_the_alerts(stages: JobS
 
 @on_job_stages
 async def test_an_event_costs_less_than_a_microsecond(stages: JobStages, caplog: Any) -> None:
-    """It is counted inside every call, by processor time; measured 0.3 µs."""
+    """It is counted inside every call, by processor time."""
     async with watched(stages, caplog, {"model": "instant"}, work=False) as seen:
         await seen.stage.gateway.complete(model="m", messages=USER)
         (event,) = seen.stage.told(Responded)
