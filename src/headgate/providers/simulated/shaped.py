@@ -18,7 +18,9 @@ LABEL_CHARS: Final = 40
 """Texts that must be shorter are labels, not sentences."""
 DEEPEST: Final = 20
 _SAMPLES: Final = ("en", "a", "A", "0", "US", "1.0", "A-1", "#000000", "2026-01-01", "simulated")
-"""Tried where a text must match a pattern. Short: a pattern may be written to take for ever."""
+"""Tried where a text must match a pattern."""
+_ENDLESS: Final = re.compile(r"\)[*+?{]|(?:[*+?{].*){5}|\(\?", re.DOTALL)
+"""Patterns that may be written to take for ever are not tried: repeated groups, many repetitions, looking around."""
 _PADDING: Final = " This is a simulated answer."
 _LABEL: Final = "simulated"
 
@@ -116,6 +118,7 @@ class _Shaping:
         text = _LABEL if most < LABEL_CHARS else self._sentence(name, most)
         while len(text) < least:
             text += _PADDING
+        self._left -= len(text) // 100
         # An ellipsis stays where blanks would be: no text ends in one.
         return (
             text if len(text) <= most else text[: most - 1].rstrip().ljust(most - 1, "…") + "…" * (most > 0)
@@ -179,7 +182,7 @@ def _told_bounds(schema: Schema) -> Schema:
 
 
 def _matching(pattern: str, least: int, most: int) -> str | None:
-    if len(pattern) > LONGEST_PATTERN_CHARS:
+    if len(pattern) > LONGEST_PATTERN_CHARS or _ENDLESS.search(pattern):
         return None
     try:
         found = re.compile(pattern)
