@@ -50,6 +50,12 @@ def test_a_full_queue_refuses_and_who_comes_back_loses_nothing() -> None:
     assert back.refusals["queue_full"] >= 6
 
 
+def test_two_loads_of_one_kind_do_not_get_into_each_other_s_way() -> None:
+    summary = planned(bench_of(slots=4), scenario_of([{"many": 8}, {"many": 8}]))
+    assert summary.ends == {"answered": 16}
+    assert summary.span_s == pytest.approx(4)
+
+
 def test_a_deadline_that_passes_is_counted() -> None:
     summary = planned(bench_of(slots=1, depth=0), scenario_of({"calls": 10, "deadline_s": 4.5}))
     assert summary.ends["answered"] == 4

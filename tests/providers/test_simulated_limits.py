@@ -1,5 +1,7 @@
 """The simulated provider's own limits: a minute that slides, and a Retry-After that can be trusted."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,6 +62,7 @@ def test_no_minute_holds_more_than_its_limit_and_who_waits_as_told_gets_in(
 
 @pytest.mark.parametrize("name", ["requests_per_minute", "tokens_per_minute"])
 def test_a_limit_is_a_whole_number_above_0(name: str) -> None:
+    wrong: Any
     for wrong in (0, -1, 1.5, "many"):
         with pytest.raises(ValueError, match=name):
             provider_named("instant", **{name: wrong})
