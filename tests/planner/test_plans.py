@@ -188,6 +188,16 @@ def test_a_long_load_is_tried_by_its_first_part() -> None:
     assert plan.advice.tried_items == plan.advice.base.items == 800
 
 
+def test_what_the_settings_forbid_is_not_tried() -> None:
+    """Halving the slots would leave fewer than are reserved, doubling them more than a gate may have."""
+    bench = bench_of(slots=60_000, reserved_slots=60_000, retry={"max_attempts": 90})
+    plan, _ = make_plan(
+        bench, scenario_of({"calls": 30}, throttled=0.9, retry_after_s=1), changes={}, seed=0, runs=1
+    )
+    assert plan.advice is not None
+    assert not {"slots", "max_attempts"} & {change.setting for change in plan.advice.in_vain}
+
+
 # ---- Books ------------------------------------------------------------------------------------------
 
 
