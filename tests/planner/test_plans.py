@@ -50,6 +50,12 @@ def test_a_full_queue_refuses_and_who_comes_back_loses_nothing() -> None:
     assert back.refusals["queue_full"] >= 6
 
 
+def test_two_loads_of_one_kind_do_not_get_into_each_other_s_way() -> None:
+    summary = planned(bench_of(slots=4), scenario_of([{"many": 8}, {"many": 8}]))
+    assert summary.ends == {"answered": 16}
+    assert summary.span_s == pytest.approx(4)
+
+
 def test_a_deadline_that_passes_is_counted() -> None:
     summary = planned(bench_of(slots=1, depth=0), scenario_of({"calls": 10, "deadline_s": 4.5}))
     assert summary.ends["answered"] == 4
@@ -180,6 +186,16 @@ def test_a_long_load_is_tried_by_its_first_part() -> None:
     assert plan.summary.items == 1000
     assert plan.advice is not None
     assert plan.advice.tried_items == plan.advice.base.items == 800
+
+
+def test_what_the_settings_forbid_is_not_tried() -> None:
+    """Halving the slots would leave fewer than are reserved, doubling them more than a gate may have."""
+    bench = bench_of(slots=60_000, reserved_slots=60_000, retry={"max_attempts": 90})
+    plan, _ = make_plan(
+        bench, scenario_of({"calls": 30}, throttled=0.9, retry_after_s=1), changes={}, seed=0, runs=1
+    )
+    assert plan.advice is not None
+    assert not {"slots", "max_attempts"} & {change.setting for change in plan.advice.in_vain}
 
 
 # ---- Books ------------------------------------------------------------------------------------------

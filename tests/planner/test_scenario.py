@@ -50,6 +50,10 @@ def test_a_latency_must_make_sense(text: str) -> None:
         ({"load": {"jobs": 1}, "upstream": {"latency": 1, "outages": [[5, 2]]}}, "end after its start"),
         ({"load": {"jobs": 1}, "upstream": {"latency": "soon"}}, "length of time"),
         ({"load": {"jobs": 1}, "finish_by_s": 0}, "finish_by_s"),
+        ({"load": {"jobs": 1}, "finish_by_s": float("nan")}, "finish_by_s"),
+        ({"load": {"calls": 1, "per_s": float("nan")}}, "load.per_s"),
+        ({"load": {"jobs": 1}, "upstream": {"latency": float("nan")}}, "length of time"),
+        ({"load": {"jobs": 1}, "upstream": {"latency": 1, "failing": float("nan")}}, "upstream.failing"),
     ],
 )
 def test_every_mistake_is_told_with_its_place(tree: dict[str, Any], told: str) -> None:
@@ -86,7 +90,18 @@ def test_a_sweep_has_values_and_ranges(text: str, values: list[float]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["slots", "slots=", "=4", "slots=a", "slots=8..1", "slots=1..2.5", "slots=1..999"]
+    "text",
+    [
+        "slots",
+        "slots=",
+        "=4",
+        "slots=a",
+        "slots=8..1",
+        "slots=1..2.5",
+        "slots=1..999",
+        "slots=nan",
+        "slots=inf",
+    ],
 )
 def test_a_sweep_that_makes_no_sense_is_refused(text: str) -> None:
     with pytest.raises(SettingsError, match=r"slots|=4"):

@@ -70,9 +70,7 @@ def _answer(plan: Plan) -> Iterator[tuple[str, str]]:
     yield "refusals", _refusals(summary)
     yield "cost", _cost(plan, summary)
     if summary.missed_deadline is not None:
-        mean, least, most = summary.missed_deadline
-        spread = f" ({percent(least)} to {percent(most)} over the runs)" if summary.runs > 1 else ""
-        yield "deadline", f"{percent(mean)} of those who have one miss it{spread}"
+        yield "deadline", _missed(*summary.missed_deadline)
     if summary.late is not None:
         yield "finish by", chance_in_words(summary.late, plan.scenario)
     yield "", ""
@@ -86,6 +84,13 @@ def _finished(summary: Summary) -> str:
     if summary.span_high_s - summary.span_low_s < 0.01 * summary.span_s:
         return f"{length(summary.span_s)} ({runs})"
     return f"{length(summary.span_s)} ({runs}: {length(summary.span_low_s)} to {length(summary.span_high_s)})"
+
+
+def _missed(mean: float, least: float, most: float) -> str:
+    if not most:
+        return "nobody who has one misses it"
+    spread = f" ({percent(least)} to {percent(most)} over the runs)" if least < most else ""
+    return f"{percent(mean)} of those who have one miss it{spread}"
 
 
 def _calls(summary: Summary) -> str:

@@ -45,7 +45,7 @@ def amount(number: float) -> str:
 
 def percent(share: float) -> str:
     digits = 1 if 0 < share < 0.0995 else 0
-    return f"{share * 100:.{digits}f} %"
+    return f"{share * 100:.{digits}f}".removesuffix(".0") + " %"
 
 
 def load_in_words(load: Load) -> str:

@@ -5,6 +5,7 @@ from typing import Final
 
 import msgspec
 
+from headgate.core.errors import SettingsError
 from headgate.planner.books import DEAD, EXPIRED, FAILED
 from headgate.planner.pressure import INTERVAL, PAUSE, REQUESTS, TIGHT, TOKENS, WORKERS, Pressure, Values
 from headgate.planner.run import Bench, Changes
@@ -56,7 +57,11 @@ def advise(bench: Bench, scenario: Scenario, found: Summary, *, changes: Changes
     affordable = max(1, int(CHEAP / part.cost(found.span_s * share)))
     trial = _Trials(bench, part, seed, min(found.runs, MOST_RUNS, affordable))
     base = trial.play(changes)
-    candidates = list(_candidates(bench, part, changes, base))
+    candidates = [
+        (name, value)
+        for name, value in _candidates(bench, part, changes, base)
+        if _possible(bench, {**changes, name: value})
+    ]
     tried = [trial.step(changes, base, {name: value}) for name, value in candidates]
     helpful = sorted(filter(_helps, tried), key=_worth, reverse=True)
     together = _tight_together(base, candidates)
@@ -94,12 +99,21 @@ class _Trials:
         for _ in range(MOST_STEPS - 1):
             new = {change.setting: _next(change) for change in step.changes}
             changes = {**changes, **step.settings}
-            if new == step.settings:
+            if new == step.settings or not _possible(self._bench, {**changes, **new}):
                 return
             step = self.step(changes, step.now, new)
             if not _helps(step):
                 return
             yield step
+
+
+def _possible(bench: Bench, changes: Changes) -> bool:
+    """Settings have bounds, and some bound each other."""
+    try:
+        bench.values(changes)
+    except SettingsError:
+        return False
+    return True
 
 
 def _next(change: Change) -> float:

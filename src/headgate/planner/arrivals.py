@@ -48,12 +48,15 @@ class Arrivals:
                     for _ in range(count):
                         group.create_task(self._ask(gateway, load))
 
+    def _arrive(self, load: Load) -> Item:
+        return self._books.arrive(load.its_lane, hurried=load.deadline_s is not None)
+
     # ---- Jobs -----------------------------------------------------------------------------------------
 
     async def _submit(self, gateway: Gateway, load: Load, count: int) -> None:
         for start in range(0, count, _MOST_SUBMITTED):
             first = len(self._job_items)
-            items = [self._books.arrive(load.its_lane) for _ in range(min(_MOST_SUBMITTED, count - start))]
+            items = [self._arrive(load) for _ in range(min(_MOST_SUBMITTED, count - start))]
             self._job_items.update(enumerate(items, first))
             asked = [{"task": TASK, "input": number} for number in range(first, first + len(items))]
             try:
@@ -75,7 +78,7 @@ class Arrivals:
     # ---- Calls ----------------------------------------------------------------------------------------
 
     async def _ask(self, gateway: Gateway, load: Load) -> None:
-        item = self._books.arrive(load.its_lane)
+        item = self._arrive(load)
         ends_at = math.inf if load.deadline_s is None else self._world.clock.now() + load.deadline_s
         while True:
             left_s = ends_at - self._world.clock.now()
@@ -106,11 +109,12 @@ class Arrivals:
         return True
 
     async def _ask_many(self, gateway: Gateway, load: Load) -> None:
-        items = [self._books.arrive(load.its_lane) for _ in range(load.count)]
+        first = len(self._books.items)
+        items = [self._arrive(load) for _ in range(load.count)]
         asked: list[dict[str, Any]] = []
-        for number, item in enumerate(items):
-            asked.append({"messages": self._messages, "request_id": f"many-{number}"})
-            self._books.own_request(f"many-{number}", item)
+        for number, item in enumerate(items, first):
+            asked.append({"messages": self._messages, "request_id": f"item-{number}"})
+            self._books.own_request(f"item-{number}", item)
         results = await gateway.complete_many(
             asked, model=self._model, lane=load.its_lane, deadline_s=load.deadline_s
         )

@@ -27,6 +27,8 @@ class Item:
 
     lane: Lane
     arrived_at: float
+    hurried: bool = False
+    """It has a deadline of its own."""
     called_at: float = math.nan
     ended_at: float = math.nan
     end: str = UNFINISHED
@@ -72,8 +74,8 @@ class Books:
     _called_at: dict[str, float] = field(default_factory=dict)
     _ended: int = 0
 
-    def arrive(self, lane: Lane) -> Item:
-        item = Item(lane, self.now())
+    def arrive(self, lane: Lane, *, hurried: bool = False) -> Item:
+        item = Item(lane, self.now(), hurried)
         self.items.append(item)
         return item
 

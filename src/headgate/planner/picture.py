@@ -50,7 +50,7 @@ def draw(plan: Plan, run: Run | None, path: Path) -> None:
         axes.set_ylim(bottom=0)
         axes.spines[["top", "right"]].set_visible(False)
         if len(axes.get_legend_handles_labels()[1]) > 1:
-            axes.legend(frameon=False)
+            axes.legend(framealpha=0.9, edgecolor="none")
     figure.savefig(path, dpi=150)
 
 
@@ -84,6 +84,7 @@ def _draw_run(plan: Plan, run: Run, above: "Axes", below: "Axes") -> None:
     below.fill_between(times, in_flight, step="post", color=BLUE, alpha=0.3, linewidth=0)
     below.step(times, in_flight, where="post", color=BLUE, linewidth=1, label="answering calls")
     below.axhline(plan.settings["slots"] or 0, color=GREY, linestyle="--", label="slots")
+    below.locator_params(axis="y", integer=True)
     above.set_ylabel("items")
     below.set_ylabel("with a provider")
     below.set_xlabel(unit)
@@ -104,7 +105,7 @@ def _draw_sweep(plan: Plan, above: "Axes", below: "Axes") -> None:
         high = [(row.summary.span_high_s - row.summary.span_s) / unit_s for row in rows]
         above.errorbar(at, middle, yerr=[low, high], capsize=3, color=colour, marker=marker, label=label)
         waits = [row.summary.p99_wait_s / unit_s for row in rows]
-        below.plot(at, waits, color=colour, marker=marker, label=label)
+        below.plot(at, waits, color=colour, marker=marker)
     _mark_lost(plan, above, names[0], unit_s)
     if plan.scenario.finish_by_s is not None:
         above.axhline(plan.scenario.finish_by_s / unit_s, color=GREY, linestyle=":", label="finish by")

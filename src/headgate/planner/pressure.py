@@ -1,7 +1,7 @@
 """What held a run up: how much of its time each limit was used to the full."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Final
 
@@ -56,16 +56,18 @@ def tightest(found: Sequence[Pressure]) -> Pressure | None:
 
 def _of_run(run: Run, scenario: Scenario, values: Values) -> dict[str, float]:
     span_s = max(run.span_s, 1e-9)
-    first = max(run.books.upstreams.values(), key=lambda upstream: upstream.calls, default=UpstreamBooks())
-    number: Callable[[str], float] = lambda name: values.get(name) or 0.0  # noqa: E731 - a word for this function only
-    shape = scenario.upstream or UpstreamShape(latency=1)
+    name, first = max(
+        run.books.upstreams.items(), key=lambda named: named[1].calls, default=("", UpstreamBooks())
+    )
+    set_to = {setting: value or 0.0 for setting, value in values.items()}
+    shape = scenario.upstreams.get(name) or scenario.upstream or UpstreamShape(latency=1)
     open_s = first.open_s + (0.0 if math.isnan(first.opened_at) else run.span_s - first.opened_at)
     return {
-        SLOTS: first.busy_s / (_slots(scenario, number) * span_s),
-        WORKERS: first.busy_s / (number(WORKERS) * span_s) if _only_jobs(scenario) else 0.0,
-        INTERVAL: number(INTERVAL) * first.calls / span_s,
-        REQUESTS: _per_minute(first.calls, number(REQUESTS), span_s),
-        TOKENS: _per_minute(first.tokens, number(TOKENS), span_s),
+        SLOTS: first.busy_s / (_slots(scenario, set_to) * span_s),
+        WORKERS: first.busy_s / (set_to[WORKERS] * span_s) if _only_jobs(scenario) else 0.0,
+        INTERVAL: set_to[INTERVAL] * first.calls / span_s,
+        REQUESTS: _per_minute(first.calls, set_to[REQUESTS], span_s),
+        TOKENS: _per_minute(first.tokens, set_to[TOKENS], span_s),
         UPSTREAM_REQUESTS: _per_minute(first.answered, shape.requests_per_minute or 0, span_s),
         UPSTREAM_TOKENS: _per_minute(first.tokens, shape.tokens_per_minute or 0, span_s),
         PAUSE: min(first.paused_s, span_s) / span_s,
@@ -74,11 +76,11 @@ def _of_run(run: Run, scenario: Scenario, values: Values) -> dict[str, float]:
     }
 
 
-def _slots(scenario: Scenario, number: Callable[[str], float]) -> float:
+def _slots(scenario: Scenario, set_to: Mapping[str, float]) -> float:
     """Those that this load may use: batch alone never gets the reserved ones."""
     if any(load.its_lane is Lane.INTERACTIVE for load in scenario.loads):
-        return number(SLOTS)
-    return max(1.0, number(SLOTS) - number("reserved_slots"))
+        return set_to[SLOTS]
+    return max(1.0, set_to[SLOTS] - set_to["reserved_slots"])
 
 
 def _per_minute(used: float, limit: float, span_s: float) -> float:

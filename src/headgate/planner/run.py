@@ -14,7 +14,7 @@ from headgate.planner.scenario import Scenario
 from headgate.planner.virtual import World
 from headgate.runner.tasks import Task
 
-HORIZON_S: Final = 14 * 86_400.0
+HORIZON_S: Final = 7 * 86_400.0
 """What has not ended by then counts as unfinished."""
 
 Changes = Mapping[str, float]

@@ -106,7 +106,7 @@ def summarise(runs: Sequence[Run], scenario: Scenario, values: Mapping[str, floa
         refusals=_mean_counts([run.books.refusals for run in runs]),
         cost_usd=fmean(costs) if costs else None,
         late=late,
-        missed_deadline=_missed(runs, scenario),
+        missed_deadline=_missed(runs),
         pressures=pressures(runs, scenario, values),
     )
 
@@ -146,13 +146,14 @@ def _waits(runs: Sequence[Run]) -> list[Waits]:
     ]
 
 
-def _missed(runs: Sequence[Run], scenario: Scenario) -> tuple[float, float, float] | None:
+def _missed(runs: Sequence[Run]) -> tuple[float, float, float] | None:
     """Of those who have a deadline. A caller that was refused or failed did not miss it: it was told early."""
-    hurried = sum(load.count for load in scenario.loads if load.deadline_s is not None)
-    if not hurried:
-        return None
-    shares = [sum(item.end == EXPIRED for item in run.books.items) / hurried for run in runs]
-    return fmean(shares), min(shares), max(shares)
+    shares = []
+    for run in runs:
+        hurried = [item.end == EXPIRED for item in run.books.items if item.hurried]
+        if hurried:
+            shares.append(fmean(hurried))
+    return (fmean(shares), min(shares), max(shares)) if shares else None
 
 
 def _mean_counts(counts: Sequence[Counter[str]]) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """Sweeps: a setting's values on the command line, and every combination of several."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 from typing import Final
@@ -49,6 +50,8 @@ def play_rows(
     runs: int | None,
 ) -> Iterator[Row]:
     for row in rows:
+        bench.values({**changes, **row})  # A value that cannot be is told before anything is played.
+    for row in rows:
         summary, _ = play(bench, scenario, changes={**changes, **row}, seed=seed, runs=runs)
         # All rows have as many runs as the first: a table compares like with like.
         runs = summary.runs
@@ -74,4 +77,7 @@ def _number(text: str) -> float:
     try:
         return int(text)
     except ValueError:
-        return float(text)
+        number = float(text)
+    if not math.isfinite(number):
+        raise ValueError
+    return number
