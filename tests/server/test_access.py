@@ -126,6 +126,25 @@ def test_the_first_key_closes_the_door_and_the_last_does_not_open_it(store: Make
     at_the_door(store, test)
 
 
+def test_who_was_let_in_stays_only_as_long_as_their_key(store: Make) -> None:
+    """A session outlives its login, and must not outlive the key; another process may have revoked it."""
+
+    async def test(door: Door) -> None:
+        nobody = door.access.admit([], Action.LOOK)
+        assert door.access.still_admits(nobody)
+        expires_at = door.world.clock.utc() + timedelta(seconds=30)
+        expiring, leaving, staying = await door.key(expires_at=expires_at), await door.key(), await door.key()
+        callers = [door.admit(text) for text in (expiring, leaving, staying)]
+        assert not door.access.still_admits(nobody)
+        assert all(map(door.access.still_admits, callers))
+        await door.world.clock.sleep(30)
+        await door.revoke_elsewhere(leaving)
+        await door.world.clock.sleep(5)
+        assert [door.access.still_admits(caller) for caller in callers] == [False, False, True]
+
+    at_the_door(store, test)
+
+
 def test_unknown_expired_and_revoked_sound_the_same(store: Make) -> None:
     """Down to the body that is sent; only a mistyped key is told apart, which needs no look-up."""
 

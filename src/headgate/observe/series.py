@@ -99,6 +99,10 @@ class Span:
         return self.answered + self.failed + self.cancelled
 
 
+_QUIET: Final = Span(-1)
+"""Stands for every span in which nothing happened; nobody counts into it."""
+
+
 class Series:
     """`gateway.listen(series)`, then look. `now` is monotonic."""
 
@@ -123,7 +127,7 @@ class Series:
         """The last so many, oldest first, the running one last; those without events are empty."""
         newest = self._number()
         kept = {span.number: span for span in self._spans}
-        return [kept.get(number) or Span(number) for number in range(newest - most + 1, newest + 1)]
+        return [kept.get(number, _QUIET) for number in range(newest - most + 1, newest + 1)]
 
     def together(self, most: int) -> Span:
         """The last so many as one."""

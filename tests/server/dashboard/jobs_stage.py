@@ -9,7 +9,7 @@ import httpx
 from server.dashboard.dashboard_stage import MODELS, Screen
 from server.stage import opened
 
-from headgate import Context, Job, Reject, task
+from headgate import Context, Job, Reject, Task, task
 
 
 @task("letters.send")
@@ -30,10 +30,10 @@ TASKS: Final = (send, wait)
 
 
 @asynccontextmanager
-async def a_desk(**settings: Any) -> AsyncIterator[Screen]:
-    """A gateway without keys that runs jobs."""
+async def a_desk(*more: Task[Any, Any]) -> AsyncIterator[Screen]:
+    """A gateway without keys that runs jobs, also of these tasks."""
     async with (
-        opened({"models": MODELS, **settings}, work=True, tasks=TASKS) as house,
+        opened({"models": MODELS}, work=True, tasks=(*TASKS, *more)) as house,
         httpx.AsyncClient(base_url=house.url) as http,
     ):
         yield Screen(house, http)

@@ -1,57 +1,34 @@
-"""Batches: how far each is, and one by one with its files; stopping one, running its failed lines again."""
+"""Batches: how far each is."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from headgate.core.access import Action
-from headgate.core.batch import Batch, BatchState
+from headgate.core.batch import Batch
 from headgate.core.batch_order import BATCH_TASK, batch_id_of, is_batch_id, job_id_of
-from headgate.core.errors import InvalidRequest, UnknownBatch, UnknownFile, UnknownJob
-from headgate.server.dashboard.foreign import address, json_block, word
-from headgate.server.dashboard.forms import button
+from headgate.core.errors import InvalidRequest
+from headgate.server.dashboard import batch
+from headgate.server.dashboard.batch import endpoint, lines_progress, state_badge
 from headgate.server.dashboard.html import Child, Markup, el, group
-from headgate.server.dashboard.job_words import BATCHES, JOBS, id_link, pager, progress_bar
-from headgate.server.dashboard.moments import amount
-from headgate.server.dashboard.page import Deed, Document, Done, Download, Form, Page, Section, Shown, Visit
-from headgate.server.dashboard.parts import badge, empty, facts, heading, table
+from headgate.server.dashboard.job_words import BATCHES, add_tenants, id_link, pager
+from headgate.server.dashboard.page import Page, Section, Shown, Visit
+from headgate.server.dashboard.parts import empty, table
 from headgate.server.dashboard.sources import Sources
 
 SHOWN: Final = 25
-MOST_ERRORS: Final = 50
-_ONE: Final = f"{BATCHES}/{{batch_id}}"
-_TONES: Final = {
-    BatchState.COMPLETED: "good",
-    BatchState.FAILED: "bad",
-    BatchState.EXPIRED: "bad",
-    BatchState.CANCELLED: "plain",
-    BatchState.CANCELLING: "warn",
-}
 
 
 def pages(sources: Sources) -> Sequence[Page]:
     batches = Batches(sources)
-    return [
-        Page(path=BATCHES, entry="Batches", show=batches.list, refresh_s=1.0),
-        Page(
-            path=_ONE,
-            entry="Batches",
-            show=batches.one,
-            deeds=[
-                Deed(path=f"{_ONE}/cancel", do=batches.cancel),
-                Deed(path=f"{_ONE}/retry", do=batches.retry),
-            ],
-            downloads=[Download(path=f"{_ONE}/{{which}}.jsonl", give=batches.give)],
-        ),
-    ]
+    return [Page(path=BATCHES, entry="Batches", show=batches.show), *batch.pages(sources)]
 
 
 class Batches:
-    """`/batches` and `/batches/{id}`."""
+    """`/batches`."""
 
     def __init__(self, sources: Sources) -> None:
         self._gateway = sources.gateway
 
-    async def list(self, visit: Visit) -> Shown:
+    async def show(self, visit: Visit) -> Shown:
         after = visit.asked("after")
         if after is not None and not is_batch_id(after):
             raise InvalidRequest("after must be a batch's id", param="after")
@@ -71,165 +48,21 @@ class Batches:
             "Batches", [Section("batches", group(body, pager(BATCHES, visit, last)), "section steady")]
         )
 
-    async def one(self, visit: Visit) -> Shown:
-        tenant, batch = await self._find(visit)
-        files = await self._files(batch, tenant)
-        return Shown(
-            batch.id,
-            [
-                Section("batch", group(_steps(batch, visit), _facts(batch, tenant, visit))),
-                Section("files", group(heading("Files"), files)),
-                Section("errors", _errors(batch)),
-                Section("metadata", _metadata(batch)),
-            ],
-            el("p", el("a", "All batches", href=BATCHES), " · ", _job(batch)),
-        )
-
-    async def cancel(self, visit: Visit, _: Form) -> Done:
-        tenant, batch = await self._find(visit)
-        now = await self._gateway.batches.cancel(batch.id, tenant=tenant)
-        return Done(
-            address(BATCHES, batch.id), f"It is {now.status}. Lines that have ended stay in its files."
-        )
-
-    async def retry(self, visit: Visit, _: Form) -> Done:
-        tenant, batch = await self._find(visit)
-        made = await self._gateway.batches.retry(batch.id, models=visit.viewer.models, tenant=tenant)
-        return Done(
-            address(BATCHES, made.batch.id), f"This new batch runs the lines of {batch.id} that failed."
-        )
-
-    async def give(self, visit: Visit) -> Document:
-        tenant, batch = await self._find(visit)
-        which = visit.path["which"]
-        file_id = dict(_named_files(batch)).get(which)
-        if file_id is None:
-            raise UnknownFile(f"{batch.id}/{which}")
-        return Document(
-            await self._gateway.files.content(file_id, tenant=tenant), f"{batch.id}-{which}.jsonl"
-        )
-
-    async def _find(self, visit: Visit) -> tuple[str, Batch]:
-        """Whose it is, and how it stands."""
-        batch_id = visit.path["batch_id"]
-        try:
-            job = await self._gateway.jobs.get(job_id_of(batch_id), tenant=visit.viewer.scope)
-        except UnknownJob:
-            raise UnknownBatch(batch_id) from None
-        return job.tenant, await self._gateway.batches.get(batch_id, tenant=job.tenant)
-
-    async def _files(self, batch: Batch, tenant: str) -> Markup:
-        rows = []
-        for which, file_id in _named_files(batch):
-            link: Child = el(
-                "a", f"{which}.jsonl", href=address(BATCHES, batch.id, f"{which}.jsonl"), download=True
-            )
-            try:
-                file = await self._gateway.files.get(file_id, tenant=tenant)
-                rows.append((link, word(file.filename), f"{amount(file.bytes)} bytes"))
-            except UnknownFile:
-                rows.append((which, "not there any more", "–"))
-        return table(("File", "Name", "Size"), rows, numeric=frozenset({2}))
-
-
-def _named_files(batch: Batch) -> Iterable[tuple[str, str]]:
-    named = (
-        ("input", batch.input_file_id),
-        ("output", batch.output_file_id),
-        ("errors", batch.error_file_id),
-    )
-    return [(name, file_id) for name, file_id in named if file_id is not None]
-
-
-def _job(batch: Batch) -> Markup:
-    return el("a", "Its job", href=address(JOBS, job_id_of(batch.id)))
-
-
-def _endpoint(batch: Batch) -> str:
-    return batch.endpoint.removeprefix("/v1/")
-
-
-def _state(batch: Batch) -> Markup:
-    return badge(batch.status.replace("_", " "), _TONES.get(batch.status, "busy"))
-
-
-def _progress(batch: Batch) -> Markup | str:
-    counts = batch.request_counts
-    if not counts.total:
-        return "–"
-    ended = counts.completed + counts.failed
-    words = f"{amount(ended)} of {amount(counts.total)}"
-    failed = (" · ", el("span", f"{amount(counts.failed)} failed", class_="bad")) if counts.failed else None
-    return el("span", progress_bar(ended, counts.total, words), " ", words, failed, class_="progress")
-
 
 def _table(found: Sequence[tuple[str, Batch]], visit: Visit) -> Markup:
-    tenants = any(tenant != visit.viewer.tenant for tenant, _ in found)
     heads = ["Batch", "State", "Lines", "Endpoint", "Created"]
     rows: list[list[Child]] = [
         [
             id_link(BATCHES, batch.id),
-            _state(batch),
-            _progress(batch),
-            _endpoint(batch),
+            state_badge(batch),
+            lines_progress(batch),
+            endpoint(batch),
             visit.tell.ago(batch.created_at),
         ]
         for _, batch in found
     ]
-    if tenants:
-        heads.insert(1, "Tenant")
-        for row, (tenant, _) in zip(rows, found, strict=True):
-            row.insert(1, word(tenant))
+    add_tenants(heads, rows, [tenant for tenant, _ in found], visit)
     return table(heads, rows, numeric=frozenset({len(heads) - 1}))
-
-
-def _facts(batch: Batch, tenant: str, visit: Visit) -> Markup:
-    tell, counts = visit.tell, batch.request_counts
-    ended_at = batch.completed_at or batch.failed_at or batch.expired_at or batch.cancelled_at
-    return facts(
-        [
-            ("State", _state(batch)),
-            ("Lines", _progress(batch)),
-            ("Completed", amount(counts.completed)),
-            ("Failed", amount(counts.failed)),
-            ("Endpoint", _endpoint(batch)),
-            ("Window", batch.completion_window),
-            ("Created", tell.ago(batch.created_at)),
-            ("Ended", None if ended_at is None else tell.ago(ended_at)),
-            ("Time left", None if batch.status.final else tell.until(batch.expires_at)),
-            ("Tenant", word(tenant)),
-        ]
-    )
-
-
-def _steps(batch: Batch, visit: Visit) -> Markup | None:
-    if not visit.viewer.may(Action.OPERATE):
-        return None
-    if not batch.status.final:
-        sure = button("Yes, cancel it", address(BATCHES, batch.id, "cancel"), kind="danger")
-        told = el("p", "Lines that have not begun never will. Those that have ended stay in its files.")
-        return el("details", el("summary", "Cancel it…"), told, sure, class_="sure")
-    if batch.error_file_id is None:
-        return None
-    failed = batch.request_counts.failed
-    words = "Run the failed line again" if failed == 1 else f"Run the {amount(failed)} failed lines again"
-    return el("div", button(words, address(BATCHES, batch.id, "retry"), kind="loud"), class_="actions")
-
-
-def _errors(batch: Batch) -> Markup:
-    if batch.errors is None:
-        return group()
-    shown = batch.errors.data[:MOST_ERRORS]
-    rows = [
-        ("–" if one.line is None else one.line, word(one.code), word(one.message, most=500)) for one in shown
-    ]
-    hidden = len(batch.errors.data) - len(shown)
-    cut = el("p", f"{amount(hidden)} more; they are in its job's result.", class_="faint") if hidden else None
-    return group(heading("What is wrong with the input file"), table(("Line", "Code", "Message"), rows), cut)
-
-
-def _metadata(batch: Batch) -> Markup:
-    return group(heading("Metadata"), json_block(batch.metadata)) if batch.metadata else group()
 
 
 def _nothing() -> Markup:

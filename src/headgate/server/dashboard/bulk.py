@@ -1,14 +1,14 @@
 """Replaying or discarding all dead letters that match: a page that says how many, and a second click."""
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from headgate.core.access import Action
-from headgate.core.job import Cause
 from headgate.runner.dead_filter import check_some
-from headgate.runner.jobs import JobHandle
+from headgate.runner.jobs import MOST_LISTED, JobHandle
 from headgate.server.dashboard.dead_filters import Which, check_models
 from headgate.server.dashboard.foreign import address, word
 from headgate.server.dashboard.forms import button
@@ -21,7 +21,7 @@ from headgate.server.dashboard.sources import Sources
 
 REPLAY: Final = f"{DEAD_LETTERS}/replay"
 DISCARD: Final = f"{DEAD_LETTERS}/discard"
-MOST_CAUSES: Final = 1000
+MOST_TENANTS: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +77,18 @@ class Bulk:
         which = Which.read(visit.query)
         check_some(which.filters())
         check_models(visit.viewer, which)
-        scope = which.scope(visit.viewer)
-        causes = await self._dead.causes(**which.filters(), limit=MOST_CAUSES, tenant=scope)
+        tenants = await self._whose(which, which.scope(visit.viewer))
         back = el("p", el("a", "Back to the dead letters", href=address(DEAD_LETTERS, **which.query)))
-        return Shown(f"{order.verb} many", [Section("order", _question(order, which, causes))], back)
+        return Shown(f"{order.verb} many", [Section("order", _asked(order, which, tenants))], back)
+
+    async def _whose(self, which: Which, scope: str | None) -> Counter[str]:
+        """How many of whose match."""
+        if scope is not None:
+            return Counter({scope: await self._dead.count(**which.filters(), tenant=scope)})
+        causes = await self._dead.causes(**which.filters(), limit=MOST_LISTED, tenant=None)
+        tenants = sorted({cause.tenant for cause in causes})[:MOST_TENANTS]
+        counts = {one: await self._dead.count(**which.filters(), tenant=one) for one in tenants}
+        return Counter(counts)
 
     async def do(self, order: Order, visit: Visit, form: Form) -> Done:
         which = Which.read(form)
@@ -90,11 +98,8 @@ class Bulk:
         return Done(address(JOBS, handle.id), f"{order.verb} is under way. This page shows how far it is.")
 
 
-def _question(order: Order, which: Which, causes: Sequence[Cause]) -> Markup:
-    tenants: dict[str, int] = {}
-    for cause in causes:
-        tenants[cause.tenant] = tenants.get(cause.tenant, 0) + cause.count
-    if not tenants:
+def _asked(order: Order, which: Which, tenants: Counter[str]) -> Markup:
+    if not tenants.total():
         return empty("No dead letter matches any more.", el("a", "Show all", href=DEAD_LETTERS))
     if len(tenants) > 1:
         return _choose(order, which, tenants)
@@ -112,7 +117,7 @@ def _question(order: Order, which: Which, causes: Sequence[Cause]) -> Markup:
     )
 
 
-def _choose(order: Order, which: Which, tenants: dict[str, int]) -> Markup:
+def _choose(order: Order, which: Which, tenants: Counter[str]) -> Markup:
     """One order is about one tenant: it runs as a job of theirs."""
     links = [
         el(
@@ -120,6 +125,6 @@ def _choose(order: Order, which: Which, tenants: dict[str, int]) -> Markup:
             el("a", word(tenant), href=address(order.path, **Which(which.given, tenant).query)),
             f": {amount(count)}",
         )
-        for tenant, count in tenants.items()
+        for tenant, count in tenants.most_common()
     ]
     return group(el("p", "They belong to several tenants. Whose are meant?"), el("ul", links))

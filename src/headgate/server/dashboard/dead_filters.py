@@ -30,9 +30,13 @@ class Which:
         return cls(given, asked.get(TENANT, "").strip() or None)
 
     @classmethod
-    def alike(cls, cause: Cause, *, tenant: str | None) -> "Which":
+    def alike(cls, cause: Cause, *, everybody: bool) -> "Which":
+        """Those of one cause; `everybody`: whoever looks must say whose they mean."""
         given = (cause.reason, cause.task, cause.model, cause.error_class)
-        return cls({name: value for name, value in zip(NAMES, given, strict=True) if value}, tenant)
+        return cls(
+            {name: value for name, value in zip(NAMES, given, strict=True) if value},
+            cause.tenant if everybody else None,
+        )
 
     @property
     def query(self) -> dict[str, str]:

@@ -31,7 +31,7 @@ _ONE: Final = f"{DEAD_LETTERS}/{{job_id}}"
 def pages(sources: Sources) -> Sequence[Page]:
     one = OneDeadLetter(sources)
     deeds = [Deed(path=f"{_ONE}/replay", do=one.replay), Deed(path=f"{_ONE}/discard", do=one.discard)]
-    return [Page(path=_ONE, entry="Dead letters", show=one.show, refresh_s=1.0, deeds=deeds)]
+    return [Page(path=_ONE, entry="Dead letters", show=one.show, deeds=deeds)]
 
 
 class OneDeadLetter:

@@ -11,7 +11,7 @@ from headgate.server.dashboard.dead_filters import NAMES, TENANT, Which
 from headgate.server.dashboard.foreign import address, word
 from headgate.server.dashboard.forms import choice, filters, text
 from headgate.server.dashboard.html import Child, Markup, el, group
-from headgate.server.dashboard.job_words import DEAD_LETTERS, JOBS, id_link, pager
+from headgate.server.dashboard.job_words import DEAD_LETTERS, JOBS, add_tenants, id_link, pager
 from headgate.server.dashboard.moments import amount
 from headgate.server.dashboard.page import Page, Section, Shown, Visit
 from headgate.server.dashboard.parts import badge, empty, heading, table
@@ -25,7 +25,7 @@ _CLASSES: Final = {"": "Any", **{name: name for name in ERROR_CLASSES}}
 
 def pages(sources: Sources) -> Sequence[Page]:
     dead = DeadLetters(sources)
-    first = Page(path=DEAD_LETTERS, entry="Dead letters", show=dead.show, refresh_s=1.0)
+    first = Page(path=DEAD_LETTERS, entry="Dead letters", show=dead.show)
     return [first, *bulk.pages(sources), *dead_letter.pages(sources)]
 
 
@@ -65,21 +65,17 @@ def _form(which: Which, visit: Visit) -> Markup:
 def _causes(causes: Sequence[Cause], which: Which, visit: Visit) -> Markup:
     if not causes:
         return group()
-    tenants = len({cause.tenant for cause in causes} | {visit.viewer.tenant}) > 1
+    shown_causes, more = causes[:MOST_CAUSES], len(causes) > MOST_CAUSES
     heads = ["Count", "Reason", "Task", "Model", "Class", "Latest"]
-    rows: list[list[Child]] = [_cause(cause, visit, tenants=tenants) for cause in causes[:MOST_CAUSES]]
-    if tenants:
-        heads.insert(1, "Tenant")
-        for row, cause in zip(rows, causes, strict=False):
-            row.insert(1, word(cause.tenant))
-    more = len(causes) > MOST_CAUSES
+    rows = [_cause(cause, visit) for cause in shown_causes]
+    add_tenants(heads, rows, [cause.tenant for cause in shown_causes], visit)
     cut = el("p", f"The {MOST_CAUSES} most frequent causes; filter to see others.", class_="faint")
     shown = table(heads, rows, numeric=frozenset({len(heads) - 1}))
     return group(heading("By cause"), shown, cut if more else None, _many(causes, which, visit))
 
 
-def _cause(cause: Cause, visit: Visit, *, tenants: bool) -> list[Child]:
-    alike = Which.alike(cause, tenant=cause.tenant if tenants else None)
+def _cause(cause: Cause, visit: Visit) -> list[Child]:
+    alike = Which.alike(cause, everybody=visit.viewer.scope is None)
     return [
         el("a", amount(cause.count), href=address(DEAD_LETTERS, **alike.query), class_="count"),
         badge(cause.reason or "–", "bad"),
@@ -109,21 +105,22 @@ def _many(causes: Sequence[Cause], which: Which, visit: Visit) -> Markup | None:
 def _list(found: Sequence[DeadLetter], which: Which, visit: Visit) -> Markup:
     if not found:
         return _nothing(which)
-    rows = [
-        (
+    heads = ["Job", "Task", "Model", "Reason", "What went wrong", "Ended"]
+    rows: list[list[Child]] = [
+        [
             id_link(DEAD_LETTERS, job.id),
             word(job.task),
             word(job.model),
             badge(job.reason or "–", "bad"),
             word(job.error or job.error_class),
             visit.tell.ago(job.failed_at),
-        )
+        ]
         for job in found[:SHOWN]
     ]
-    heads = ("Job", "Task", "Model", "Reason", "What went wrong", "Ended")
+    add_tenants(heads, rows, [job.tenant for job in found[:SHOWN]], visit)
     last = found[SHOWN - 1].id if len(found) > SHOWN else None
     newer = pager(DEAD_LETTERS, visit, last, *NAMES, TENANT)
-    return group(heading("One by one"), table(heads, rows, numeric=frozenset({5})), newer)
+    return group(heading("One by one"), table(heads, rows, numeric=frozenset({len(heads) - 1})), newer)
 
 
 def _nothing(which: Which) -> Markup:

@@ -1,6 +1,6 @@
 """Strangers' text on a page: cut, on one line, what is not printable written out, its direction kept to itself."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
@@ -55,11 +55,7 @@ def address(path: str, *parts: str, **query: str | None) -> str:
     """A link on this server: every part and value quoted, what is None left out."""
     whole = "/".join([path, *(quote(part, safe="") for part in parts)])
     asked = {name: value for name, value in query.items() if value is not None}
-    return f"{whole}?{_encoded(asked)}" if asked else whole
-
-
-def _encoded(query: Mapping[str, str]) -> str:
-    return urlencode(query, errors="replace")
+    return f"{whole}?{urlencode(asked, errors='replace')}" if asked else whole
 
 
 def _cut(text: str, whole: int, most: int) -> str:

@@ -72,7 +72,6 @@ def progress_bar(done: float, total: float, label: str) -> Markup | None:
 
 def job_table(found: Sequence[Job], visit: Visit) -> Markup:
     """The newest first."""
-    tenants = any(job.tenant != visit.viewer.tenant for job in found)
     heads = ["Job", "Task", "State", "Model", "Attempts", "Created"]
     rows: list[list[Child]] = [
         [
@@ -85,11 +84,17 @@ def job_table(found: Sequence[Job], visit: Visit) -> Markup:
         ]
         for job in found
     ]
-    if tenants:
-        heads.insert(2, "Tenant")
-        for row, job in zip(rows, found, strict=True):
-            row.insert(2, word(job.tenant))
+    add_tenants(heads, rows, [job.tenant for job in found], visit)
     return table(heads, rows, numeric=frozenset({len(heads) - 2, len(heads) - 1}))
+
+
+def add_tenants(heads: list[str], rows: list[list[Child]], tenants: Sequence[str], visit: Visit) -> None:
+    """A column that says whose each is, where not all are the viewer's own."""
+    if all(tenant == visit.viewer.tenant for tenant in tenants):
+        return
+    heads.insert(1, "Tenant")
+    for row, tenant in zip(rows, tenants, strict=True):
+        row.insert(1, word(tenant))
 
 
 def pager(path: str, visit: Visit, last: str | None, *kept: str) -> Markup | None:

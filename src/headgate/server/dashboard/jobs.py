@@ -23,7 +23,7 @@ _STATES: Final = {"": "All", **{state.value: state.replace("_", " ") for state i
 
 def pages(sources: Sources) -> Sequence[Page]:
     jobs = Jobs(sources)
-    return [Page(path=JOBS, entry="Jobs", show=jobs.show, refresh_s=1.0), *job.pages(sources)]
+    return [Page(path=JOBS, entry="Jobs", show=jobs.show), *job.pages(sources)]
 
 
 class Jobs:
