@@ -91,6 +91,7 @@ def test_mistakes_of_the_user_end_with_2_and_a_sentence(tmp_path: Path) -> None:
         (("--profile", "profile.yaml"), "under max, high, medium, low and ignore"),
         (("--feeds", "nowhere.opml"), "nowhere.opml"),
         (("--run-id", "../x"), "a run's id"),
+        (("--run-id", ""), "a run's id"),
         (("--run-id", "never", "--resume"), "no run 'never'"),
     )
     for words, said in cases:
