@@ -87,7 +87,9 @@ def test_a_second_run_at_the_same_time_is_told_to_wait_and_pays_nothing(tmp_path
 
 def test_mistakes_of_the_user_end_with_2_and_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "profile.yaml").write_text("interests: {highest: [x]}")
+    (tmp_path / "nowhere.yaml").write_text("data_dir: /dev/null")
     cases = (
+        (("--config", "nowhere.yaml"), "cannot be written: File exists; check data_dir"),
         (("--profile", "profile.yaml"), "under max, high, medium, low and ignore"),
         (("--feeds", "nowhere.opml"), "nowhere.opml"),
         (("--run-id", "../x"), "a run's id"),
