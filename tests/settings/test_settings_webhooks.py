@@ -65,6 +65,7 @@ def test_an_address_that_can_never_be_reached_is_a_mistake(host: str) -> None:
     why = "must name a host, and no port or one from 1 to 65535"
     assert mistakes_in(f"webhooks: {{url: 'https://{host}/x'}}") == [f"webhooks.url: {why}"]
     assert mistakes_in(f"alerts: {{webhook: 'https://{host}/x'}}") == [f"alerts.webhook: {why}"]
+    assert loaded("webhooks: {url: 'http://[::1]:8080/x'}").webhooks.url
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ How a message is signed and what an answer to it means is in `webhook_wire`.
 import enum
 import hashlib
 import re
-import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -21,11 +20,13 @@ from headgate.core.webhook_wire import SCHEDULE, secret_mistake
 TASK: Final = "headgate.webhook"
 MOST_RESULT_BYTES: Final = 16 * 1024
 LONGEST_URL_CHARS: Final = 2000
+MOST_PORT: Final = 65_535
 GRACE_S: Final = 30.0
 """What an attempt may take besides the request itself."""
 DELIVERY_EXPIRES_S: Final = 7 * 86_400.0
 """Well past the last attempt, which may come 83 hours after the first."""
-_URL: Final = re.compile(r"https?://[^\s/?#@\\]+(?:[/?#][^\s\\]*)?", re.IGNORECASE)
+_URL: Final = re.compile(r"https?://([^\s/?#@\\]+)(?:[/?#][^\s\\]*)?", re.IGNORECASE)
+_AUTHORITY: Final = re.compile(r"(?:\[[0-9a-f:.]+\]|[^:\[\]]+)(?::([0-9]{1,5}))?", re.IGNORECASE)
 
 
 class WebhookEvent(enum.StrEnum):
@@ -84,14 +85,12 @@ def url_mistake(url: str) -> str | None:
     """Why this cannot be an operator's URL; where it leads is the operator's business."""
     if len(url) > LONGEST_URL_CHARS:
         return f"must have at most {LONGEST_URL_CHARS:,} characters"
-    if not _URL.fullmatch(url):
+    if (found := _URL.fullmatch(url)) is None:
         return "must be a URL that begins with http:// or https:// and holds no user name, password or space"
-    try:
-        parts = urllib.parse.urlsplit(url)
-        reachable = bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        reachable = False
-    return None if reachable else "must name a host, and no port or one from 1 to 65535"
+    authority = _AUTHORITY.fullmatch(found[1])
+    if authority is None or not 1 <= int(authority[1] or 1) <= MOST_PORT:
+        return f"must name a host, and no port or one from 1 to {MOST_PORT}"
+    return None
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
