@@ -210,6 +210,18 @@ def test_older_requests_are_on_the_next_page(play: Play) -> None:
     play(scene)
 
 
+def test_an_unknown_outcome_is_a_mistake_and_not_everything(play: Play) -> None:
+    """Who misspells `failed` in a link must not read that all is well."""
+
+    async def scene() -> None:
+        async with a_screen() as screen:
+            told = await screen.page("/requests?status=faild")
+            assert (told.status_code, "status must be one of" in told.text) == (400, True)
+            assert (await screen.page("/requests?status=")).status_code == 200
+
+    play(scene)
+
+
 def test_models_show_their_last_failures(play: Play) -> None:
     async def scene() -> None:
         async with a_screen() as screen:

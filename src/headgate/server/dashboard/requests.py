@@ -5,7 +5,7 @@ from typing import Final
 from urllib.parse import quote, urlencode
 
 from headgate.core.access import Action
-from headgate.core.errors import UnknownRequest
+from headgate.core.errors import InvalidRequest, UnknownRequest
 from headgate.observe.recent import MOST_KEPT, RequestStory, Status
 from headgate.server.dashboard.forms import choice, filters, text
 from headgate.server.dashboard.html import Child, Markup, el, group
@@ -69,11 +69,10 @@ class Requests:
                 return [recent.get(wanted, tenant=scope)]
             except UnknownRequest:
                 return []
-        status = visit.asked("status")
         return recent.list(
             tenant=scope,
             model=visit.asked("model"),
-            status=Status(status) if status in _STATUSES and status else None,
+            status=_status(visit.asked("status")),
             limit=SHOWN + 1,
             after=visit.asked("after"),
         )
@@ -83,6 +82,15 @@ class Requests:
             words = f"The last {amount(MOST_KEPT)} calls of this process are kept; older ones are in logs/responses.jsonl."
             return empty("No call fits.", words, " ", el("a", "Show all", href=PATH))
         return empty("No call has ended yet.", "Send one to ", el("code", "POST /v1/chat/completions"), ".")
+
+
+def _status(asked: str | None) -> Status | None:
+    if not asked:
+        return None
+    try:
+        return Status(asked)
+    except ValueError:
+        raise InvalidRequest(f"status must be one of {', '.join(Status)}, not {asked!r:.60}") from None
 
 
 def request_table(found: Sequence[RequestStory], visit: Visit) -> Markup:
