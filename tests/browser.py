@@ -17,7 +17,7 @@ MISSING: Final = f"there is no browser ({', '.join(PROGRAMS)}): make browser"
 PATIENCE_S: Final = 60.0
 STEP_MS: Final = 10_000
 """How long one thing on a page may take."""
-_FLAGS: Final = (
+FLAGS: Final = (
     "--no-sandbox",
     "--disable-gpu",
     "--disable-quic",
@@ -74,7 +74,7 @@ def running(path: str) -> Iterator[Browser]:
     with asyncio.Runner() as runner:
         manager = playwright.async_playwright()
         player = runner.run(manager.start())
-        chromium = runner.run(player.chromium.launch(executable_path=path, args=_FLAGS))
+        chromium = runner.run(player.chromium.launch(executable_path=path, args=FLAGS))
         try:
             yield Browser(runner, chromium)
         finally:
