@@ -8,6 +8,7 @@ from typing import Final
 
 from headgate.core.access import Action
 from headgate.runner.dead_filter import check_some
+from headgate.runner.dead_letters import REPLAYS_PER_S
 from headgate.runner.jobs import MOST_LISTED, JobHandle
 from headgate.server.dashboard.dead_filters import Which, check_models
 from headgate.server.dashboard.foreign import address, word
@@ -41,7 +42,7 @@ def pages(sources: Sources) -> Sequence[Page]:
         Order(
             REPLAY,
             "Replay",
-            "They go back to work beside everything else, 200 a second at most, each with all its attempts.",
+            f"They go back to work beside everything else, {REPLAYS_PER_S:g} a second at most, each with all its attempts.",
             gateway.bulk.replay,
             "loud",
         ),

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from headgate.core.batch_order import is_batch_id, job_id_of
-from headgate.core.errors import InvalidRequest, UnknownJob
+from headgate.core.errors import InvalidRequest
 from headgate.core.job import Job, JobState
 from headgate.server.dashboard import job
 from headgate.server.dashboard.foreign import address, word
@@ -67,7 +67,7 @@ class Jobs:
         job_id = job_id_of(wanted) if is_batch_id(wanted) else wanted
         try:
             return [await self._jobs.get(job_id, tenant=visit.viewer.scope)]
-        except (UnknownJob, InvalidRequest):
+        except InvalidRequest:
             return []
 
 
