@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from server.http.front_stage import Play
 from headgate.core.errors import Draining, QueueFull, StoreUnavailable
 from headgate.planner import virtual
 from headgate.planner.virtual import World
-from headgate.server.dashboard.live import BEAT_S, MOST_CHANNELS, Live
+from headgate.server.dashboard.live import BEAT_S, MOST_CHANNELS, REST_FACTOR, Live
 
 
 class _Page:
@@ -67,6 +68,28 @@ def test_while_nothing_changes_a_viewer_hears_a_beat() -> None:
         heard_at = world.clock.now()
         assert await anext(pieces) == b": here\n\n"
         assert BEAT_S - 1 <= world.clock.now() - heard_at <= BEAT_S + 0.5
+
+    _live(test)
+
+
+def test_a_page_that_takes_long_to_make_is_made_less_often_and_its_viewers_hear_beats() -> None:
+    """A hundred thousand dead letters take a second to group; one viewer must not keep a reader of the database busy."""
+
+    async def test(world: World, live: Live) -> None:
+        page = _Page()
+
+        async def slow() -> dict[str, str]:
+            await world.clock.sleep(2.0)
+            return await page()
+
+        pieces = live.follow("key", slow, 0.5, lambda: True)
+        await _news(pieces)
+        heard_at: list[float] = []
+        while world.clock.now() < 100:
+            assert await anext(pieces) == b": here\n\n"
+            heard_at.append(world.clock.now())
+        assert page.made <= 2 + 100 / (2.0 * REST_FACTOR)
+        assert max(later - earlier for earlier, later in pairwise(heard_at)) <= BEAT_S + 2.5
 
     _live(test)
 

@@ -17,7 +17,7 @@ BEAT_S: Final = 5.0
 """So often a viewer hears something, and is asked whether they may stay."""
 MOST_CHANNELS: Final = 100
 REST_FACTOR: Final = 10
-LONGEST_REST_S: Final = 2.0
+LONGEST_REST_S: Final = 60.0
 """A page that takes long to make is made less often: it rests ten times as long as it took, up to this."""
 TROUBLE: Final = "trouble"
 """The part of every page that says why it is not fresh."""
@@ -115,7 +115,14 @@ class _Channel:
                 beat_at = ended_at + BEAT_S
                 self._ring()
             rest_s = min(LONGEST_REST_S, (ended_at - began_at) * REST_FACTOR)
-            await self._clock.sleep(max(self._refresh_s, rest_s))
+            await self._rest(max(self._refresh_s, rest_s))
+
+    async def _rest(self, rest_s: float) -> None:
+        while rest_s > BEAT_S:
+            await self._clock.sleep(BEAT_S)
+            self._ring()
+            rest_s -= BEAT_S
+        await self._clock.sleep(rest_s)
 
     async def _made(self) -> Sections:
         try:

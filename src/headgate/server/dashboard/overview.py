@@ -8,7 +8,6 @@ from headgate.core.job import JobState
 from headgate.core.ports.store import StoreHealth
 from headgate.observe.series import SPAN_S, Span
 from headgate.server.dashboard.html import Markup, el, group
-from headgate.server.dashboard.job_look import JobLook
 from headgate.server.dashboard.minutes import Minutes
 from headgate.server.dashboard.models import gates
 from headgate.server.dashboard.moments import Moments, amount, milliseconds
@@ -33,13 +32,15 @@ class Overview:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._minutes = Minutes(sources.series, sources.clock.now)
-        self._jobs = JobLook(sources.gateway.jobs, sources.clock)
 
     async def show(self, visit: Visit) -> Shown:
         if not visit.viewer.may(Action.WATCH):
             return self._own(visit)
         views = look(self._sources.gateway.routes.known())
-        minute, jobs = self._sources.series.together(MINUTE), await self._jobs.counts(visit.viewer.scope)
+        minute, jobs = (
+            self._sources.series.together(MINUTE),
+            await self._sources.job_look.counts(visit.viewer.scope),
+        )
         sections = [
             Section("wrong", self._wrong(views, minute, visit.tell)),
             Section("numbers", self._numbers(views, minute, jobs)),
