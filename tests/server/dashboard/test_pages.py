@@ -174,6 +174,7 @@ def test_requests_are_found_by_id_model_and_outcome(play: Play) -> None:
                 responded("first"),
                 failed_attempt("second"),
                 responded("second", model="other", error="transient 503", attempts=2),
+                responded("full", error="queue_full"),
             )
             listed = (await screen.page("/requests")).text
             assert listed.index("second") < listed.index("first")
@@ -181,7 +182,8 @@ def test_requests_are_found_by_id_model_and_outcome(play: Play) -> None:
                 ("q=first", "/requests/first", "/requests/second"),
                 ("model=other", "/requests/second", "/requests/first"),
                 ("status=ok", "/requests/first", "/requests/second"),
-                ("status=failed", "/requests/second", "/requests/first"),
+                ("status=failed", "/requests/second", "/requests/full"),
+                ("status=refused", "/requests/full", "/requests/second"),
             ):
                 found = (await screen.page(f"/requests?{query}")).text
                 assert there in found

@@ -10,7 +10,6 @@ from headgate.server.dashboard import job
 from headgate.server.dashboard.foreign import address, word
 from headgate.server.dashboard.forms import choice, filters, text
 from headgate.server.dashboard.html import Markup, el, group
-from headgate.server.dashboard.job_look import JobLook
 from headgate.server.dashboard.job_words import BATCHES, DEAD_LETTERS, JOBS, job_table, pager
 from headgate.server.dashboard.moments import amount
 from headgate.server.dashboard.page import Page, Section, Shown, Visit
@@ -31,7 +30,7 @@ class Jobs:
 
     def __init__(self, sources: Sources) -> None:
         self._jobs = sources.gateway.jobs
-        self._look = JobLook(sources.gateway.jobs, sources.clock)
+        self._look = sources.job_look
 
     async def show(self, visit: Visit) -> Shown:
         found = await self._found(visit)

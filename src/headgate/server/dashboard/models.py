@@ -74,14 +74,22 @@ class Models:
             words = "A family: its members appear here when they are called." if family else "Not called yet."
             return el("p", words, class_="faint")
         views = look([route])
-        return [gates(views, visit.tell, named=False), [self._failures(view, visit.tell) for view in views]]
+        return [gates(views, visit.tell, named=False), [self._failures(view, visit) for view in views]]
 
-    def _failures(self, view: UpstreamView, tell: Moments) -> Markup | None:
+    def _failures(self, view: UpstreamView, visit: Visit) -> Markup | None:
+        """Everybody's, but for the ids of other tenants' requests."""
         status = view.status
         failures = self._sources.failures.of(status.model, status.upstream)
         if not failures:
             return None
-        rows = [(tell.ago(past.at), past.error, request_link(past.request_id)) for past in failures]
+        rows = [
+            (
+                visit.tell.ago(past.at),
+                past.error,
+                request_link(past.request_id) if visit.viewer.scope in {None, past.tenant} else "–",
+            )
+            for past in failures
+        ]
         return el(
             "details",
             el("summary", f"Last failures of {status.upstream}"),

@@ -18,7 +18,12 @@ PATH: Final = "/requests"
 SHOWN: Final = 50
 SHORT_ID_CHARS: Final = 16
 _TIMES: Final = {"wait": "waited", "good": "answered after", "bad": "failed after"}
-_TONES: Final = {Status.OK: "good", Status.FAILED: "bad", Status.CANCELLED: "plain"}
+_TONES: Final = {
+    Status.OK: "good",
+    Status.FAILED: "bad",
+    Status.REFUSED: "warn",
+    Status.CANCELLED: "plain",
+}
 _STATUSES: Final = {"": "All", **{status.value: status.value for status in Status}}
 
 
