@@ -12,10 +12,11 @@ from typing import Any, Final, TypeVar
 import playwright.async_api as playwright
 
 T = TypeVar("T")
+playwright.expect.set_options(timeout=20_000)
 PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
 MISSING: Final = f"there is no browser ({', '.join(PROGRAMS)}): make browser"
 PATIENCE_S: Final = 60.0
-STEP_MS: Final = 10_000
+STEP_MS: Final = 20_000
 """How long one thing on a page may take."""
 FLAGS: Final = (
     "--no-sandbox",
