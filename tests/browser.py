@@ -12,13 +12,12 @@ from typing import Any, Final, TypeVar
 import playwright.async_api as playwright
 
 T = TypeVar("T")
-playwright.expect.set_options(timeout=20_000)
 PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
 MISSING: Final = f"there is no browser ({', '.join(PROGRAMS)}): make browser"
 PATIENCE_S: Final = 60.0
 STEP_MS: Final = 20_000
 """How long one thing on a page may take."""
-FLAGS: Final = (
+_FLAGS: Final = (
     "--no-sandbox",
     "--disable-gpu",
     "--disable-quic",
@@ -27,6 +26,9 @@ FLAGS: Final = (
     "--disable-component-update",
     "--disable-sync",
 )
+
+
+playwright.expect.set_options(timeout=STEP_MS)
 
 
 def program() -> str | None:
@@ -49,15 +51,22 @@ class Browser:
         return self._runner.run(bounded())
 
     @asynccontextmanager
+    async def context(self, **options: Any) -> AsyncIterator[playwright.BrowserContext]:
+        """Cookies and settings of its own; the options are Playwright's."""
+        context = await self._chromium.new_context(**options)
+        try:
+            context.set_default_timeout(STEP_MS)
+            yield context
+        finally:
+            await context.close()
+
+    @asynccontextmanager
     async def page(
         self, url: str, *, width: int = 1100, height: int = 800, dark: bool = False
     ) -> AsyncIterator[playwright.Page]:
         """A page in a context of its own. A script that fails, or that the page's policy stops, fails the test."""
-        context = await self._chromium.new_context(
-            viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
-        )
-        try:
-            context.set_default_timeout(STEP_MS)
+        size, scheme = {"width": width, "height": height}, "dark" if dark else "light"
+        async with self.context(viewport=size, color_scheme=scheme) as context:
             page = await context.new_page()
             troubles: list[str] = []
             page.on("pageerror", lambda error: troubles.append(str(error)))
@@ -66,8 +75,6 @@ class Browser:
             yield page
             await _keep_picture(page)
             assert troubles == []
-        finally:
-            await context.close()
 
 
 @contextmanager
@@ -75,7 +82,7 @@ def running(path: str) -> Iterator[Browser]:
     with asyncio.Runner() as runner:
         manager = playwright.async_playwright()
         player = runner.run(manager.start())
-        chromium = runner.run(player.chromium.launch(executable_path=path, args=FLAGS))
+        chromium = runner.run(player.chromium.launch(executable_path=path, args=_FLAGS))
         try:
             yield Browser(runner, chromium)
         finally:

@@ -38,18 +38,12 @@ def postgres_url(postgres_server: postgres.Server) -> str:
 
 
 @pytest.fixture(scope="session")
-def browser_path() -> str:
-    """Where the machine's browser is. Skipped where there is none, but never by a CI."""
+def browser() -> Iterator[browsers.Browser]:
+    """One browser per worker process. Skipped where there is none, but never by a CI."""
     path = browsers.program()
     if path is None:
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(browsers.MISSING)
-    return path
-
-
-@pytest.fixture(scope="session")
-def browser(browser_path: str) -> Iterator[browsers.Browser]:
-    """One browser per worker process."""
-    with browsers.running(browser_path) as browser:
+    with browsers.running(path) as browser:
         yield browser
 
 

@@ -9,7 +9,8 @@ from headgate.core.errors import InvalidRequest
 from headgate.server.dashboard import batch
 from headgate.server.dashboard.batch import batch_badge, endpoint, lines_progress
 from headgate.server.dashboard.html import Child, Markup, el, group
-from headgate.server.dashboard.job_words import BATCHES, add_tenants, id_link, pager
+from headgate.server.dashboard.job_words import BATCHES
+from headgate.server.dashboard.lists import add_tenants, id_link, pager
 from headgate.server.dashboard.page import Page, Section, Shown, Visit
 from headgate.server.dashboard.parts import empty, table
 from headgate.server.dashboard.sources import Sources

@@ -10,7 +10,8 @@ from headgate.server.dashboard import job
 from headgate.server.dashboard.foreign import address, word
 from headgate.server.dashboard.forms import choice, filters, text
 from headgate.server.dashboard.html import Markup, el, group
-from headgate.server.dashboard.job_words import BATCHES, DEAD_LETTERS, JOBS, job_table, pager
+from headgate.server.dashboard.job_words import BATCHES, DEAD_LETTERS, JOBS, job_table
+from headgate.server.dashboard.lists import pager
 from headgate.server.dashboard.moments import amount
 from headgate.server.dashboard.page import Page, Section, Shown, Visit
 from headgate.server.dashboard.parts import empty, tile, tiles

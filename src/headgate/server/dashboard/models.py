@@ -6,12 +6,14 @@ from typing import Final
 from headgate.core.access import Action
 from headgate.core.operator_pause import OperatorPause, pause_over
 from headgate.dispatch.routes import Route
+from headgate.server.dashboard.foreign import word
 from headgate.server.dashboard.forms import button, filters, needed, text
 from headgate.server.dashboard.html import Child, Markup, el, group
+from headgate.server.dashboard.lists import id_link
 from headgate.server.dashboard.moments import Moments
 from headgate.server.dashboard.page import Deed, Done, Form, Page, Section, Shown, Visit
 from headgate.server.dashboard.parts import badge, empty, heading, table
-from headgate.server.dashboard.requests import request_link
+from headgate.server.dashboard.requests import PATH as REQUESTS
 from headgate.server.dashboard.sources import Sources
 from headgate.server.dashboard.upstreams import UpstreamView, look
 from headgate.server.dashboard.wrong import LOW_BUDGET, upstream_trouble
@@ -85,8 +87,8 @@ class Models:
         rows = [
             (
                 visit.tell.ago(past.at),
-                past.error,
-                request_link(past.request_id) if visit.viewer.scope in {None, past.tenant} else "–",
+                word(past.error),
+                id_link(REQUESTS, past.request_id) if visit.viewer.scope in {None, past.tenant} else "–",
             )
             for past in failures
         ]
