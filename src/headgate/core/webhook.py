@@ -6,6 +6,7 @@ How a message is signed and what an answer to it means is in `webhook_wire`.
 import enum
 import hashlib
 import re
+import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -85,7 +86,12 @@ def url_mistake(url: str) -> str | None:
         return f"must have at most {LONGEST_URL_CHARS:,} characters"
     if not _URL.fullmatch(url):
         return "must be a URL that begins with http:// or https:// and holds no user name, password or space"
-    return None
+    try:
+        parts = urllib.parse.urlsplit(url)
+        reachable = bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        reachable = False
+    return None if reachable else "must name a host, and no port or one from 1 to 65535"
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):

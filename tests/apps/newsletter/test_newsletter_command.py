@@ -89,10 +89,13 @@ def test_a_second_run_at_the_same_time_is_told_to_wait_and_pays_nothing(desk: De
 
 def test_mistakes_of_the_user_end_with_2_and_a_sentence(desk: Desk) -> None:
     (desk.folder / "profile.yaml").write_text("interests: {highest: [x]}")
+    (desk.folder / "nowhere.yaml").write_text("data_dir: /dev/null")
     cases = (
+        (("--config", "nowhere.yaml"), "cannot be written: File exists; check data_dir"),
         (("--profile", "profile.yaml"), "under max, high, medium, low and ignore"),
         (("--feeds", "nowhere.opml"), "nowhere.opml"),
         (("--run-id", "../x"), "a run's id"),
+        (("--run-id", ""), "a run's id"),
         (("--run-id", "never", "--resume"), "no run 'never'"),
     )
     for words, said in cases:
