@@ -6,7 +6,6 @@ How a message is signed and what an answer to it means is in `webhook_wire`.
 import enum
 import hashlib
 import re
-import urllib.parse
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -26,6 +25,10 @@ GRACE_S: Final = 30.0
 DELIVERY_EXPIRES_S: Final = 7 * 86_400.0
 """Well past the last attempt, which may come 83 hours after the first."""
 _URL: Final = re.compile(r"https?://[^\s/?#@\\]+(?:[/?#][^\s\\]*)?", re.IGNORECASE)
+_PLACE: Final = re.compile(
+    r"https?://(?:\[[0-9a-f:.]+\]|[^/?#:\[\]]+)(?::(?P<port>[0-9]{1,5}))?(?=[/?#]|\Z)", re.IGNORECASE
+)
+MOST_PORTS: Final = 65_535
 
 
 class WebhookEvent(enum.StrEnum):
@@ -86,12 +89,10 @@ def url_mistake(url: str) -> str | None:
         return f"must have at most {LONGEST_URL_CHARS:,} characters"
     if not _URL.fullmatch(url):
         return "must be a URL that begins with http:// or https:// and holds no user name, password or space"
-    try:
-        parts = urllib.parse.urlsplit(url)
-        reachable = bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        reachable = False
-    return None if reachable else "must name a host, and no port or one from 1 to 65535"
+    place = _PLACE.match(url)
+    if place is None or not 1 <= int(place["port"] or 443) <= MOST_PORTS:
+        return "must name a host, and no port or one from 1 to 65535"
+    return None
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
