@@ -15,7 +15,7 @@ T = TypeVar("T")
 PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
 MISSING: Final = f"there is no browser ({', '.join(PROGRAMS)}): make browser"
 PATIENCE_S: Final = 60.0
-STEP_MS: Final = 10_000
+STEP_MS: Final = 20_000
 """How long one thing on a page may take."""
 _FLAGS: Final = (
     "--no-sandbox",

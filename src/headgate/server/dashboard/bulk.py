@@ -83,13 +83,15 @@ class Bulk:
         return Shown(f"{order.verb} many", [Section("order", _asked(order, which, tenants))], back)
 
     async def _whose(self, which: Which, scope: str | None) -> Counter[str]:
-        """How many of whose match."""
-        if scope is not None:
-            return Counter({scope: await self._dead.count(**which.filters(), tenant=scope)})
-        causes = await self._dead.causes(**which.filters(), limit=MOST_LISTED, tenant=None)
-        tenants = sorted({cause.tenant for cause in causes})[:MOST_TENANTS]
-        counts = {one: await self._dead.count(**which.filters(), tenant=one) for one in tenants}
-        return Counter(counts)
+        """How many of whose match: to the letter where it is one tenant, by the most frequent causes where several."""
+        tenants: Counter[str] = Counter()
+        if scope is None:
+            for cause in await self._dead.causes(**which.filters(), limit=MOST_LISTED, tenant=None):
+                tenants[cause.tenant] += cause.count
+            if len(tenants) != 1:
+                return tenants
+            [scope] = tenants
+        return Counter({scope: await self._dead.count(**which.filters(), tenant=scope)})
 
     async def do(self, order: Order, visit: Visit, form: Form) -> Done:
         which = Which.read(form)
@@ -126,6 +128,6 @@ def _choose(order: Order, which: Which, tenants: Counter[str]) -> Markup:
             el("a", word(tenant), href=address(order.path, **Which(which.given, tenant).query)),
             f": {amount(count)}",
         )
-        for tenant, count in tenants.most_common()
+        for tenant, count in tenants.most_common(MOST_TENANTS)
     ]
     return group(el("p", "They belong to several tenants. Whose are meant?"), el("ul", links))

@@ -25,6 +25,7 @@ from headgate.observe.recent import REFUSALS, Status
 from headgate.observe.series import Span
 from headgate.server.dashboard.html import Child, Markup, el
 from headgate.server.dashboard.moments import Moments, amount
+from headgate.server.dashboard.parts import prose
 from headgate.server.dashboard.upstreams import UpstreamView
 
 LOW_BUDGET: Final = 0.2
@@ -71,7 +72,7 @@ class Trouble:
     def markup(self) -> Markup:
         where = el("strong", el("a", self.where, href=self.link))
         more = None if self.more is None else [", ", self.more]
-        return el("li", where, self.joint, self.state, more, class_=self.tone)
+        return el("li", where, self.joint, prose(self.state), more, class_=self.tone)
 
 
 def upstream_trouble(
