@@ -72,6 +72,22 @@ def test_what_failed_is_listed_with_its_reason_and_can_be_sent_again_or_let_go(
     assert (entry["state"], entry["server_id"], entry["body"]["input"]) == ("sent", "job-0", "first")
 
 
+def test_a_misspelled_name_of_the_outbox_is_told_wherever_it_stands(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new, empty outbox under the wrong name would look as if nothing waited."""
+    wrong = desk.folder / "mien.db"
+    assert "there is no outbox" in desk.run("outbox", "list", "--file", str(wrong)).err
+    monkeypatch.setenv("HEADGATE_OUTBOX", str(wrong))
+    told = desk.run("outbox", "flush", "--url", NOBODY)
+    assert (told.code, "there is no outbox" in told.err, wrong.exists()) == (2, True, False)
+
+
+def test_a_folder_that_cannot_be_made_is_told_with_what_to_do(desk: Desk) -> None:
+    told = desk.run("outbox", "add", "chat", "1", "--file", "/dev/null/outbox.db")
+    assert (told.code, "check the path and its permissions" in told.err) == (2, True)
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -115,6 +115,7 @@ def test_every_rule_has_a_level_and_words_that_say_what_to_do() -> None:
         said = words(Reading(rule, level.fires_above + 1, "simulated/x"), level.fires_above)
         assert said.endswith(".")
         assert "{" not in said
+    assert words(Reading(Rule.DEAD_LETTERS, 10_004), 10).startswith("10,004 jobs became dead letters")
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,12 @@ def test_a_full_disk_and_one_that_refuses() -> None:
     assert (refused.state, "Permission denied" in refused.found) == (State.FAIL, True)
 
 
+def test_room_matters_more_than_the_kind_of_disk() -> None:
+    """In a container every folder is an overlay; who is sent here by a full disk must read about the disk."""
+    full = judge_folder(Folder(path="/d", kind="overlay", free_bytes=10**8), sqlite=True)
+    assert full.advice.startswith("make room")
+
+
 def test_looking_at_a_folder_leaves_nothing_there(tmp_path: Path) -> None:
     folder = look_at_folder(tmp_path / "not" / "yet")
     assert (folder.trouble, folder.free_bytes > 0) == ("", True)

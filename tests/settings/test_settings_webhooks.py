@@ -59,6 +59,14 @@ def test_every_mistake_is_told_where_it_is() -> None:
     ]
 
 
+@pytest.mark.parametrize("host", ["[::1", ":8080", "hooks.example:99999", "hooks.example:0"])
+def test_an_address_that_can_never_be_reached_is_a_mistake(host: str) -> None:
+    """Found at the first delivery, it would be a dead letter for each event, long after the start."""
+    why = "must name a host, and no port or one from 1 to 65535"
+    assert mistakes_in(f"webhooks: {{url: 'https://{host}/x'}}") == [f"webhooks.url: {why}"]
+    assert mistakes_in(f"alerts: {{webhook: 'https://{host}/x'}}") == [f"alerts.webhook: {why}"]
+
+
 @pytest.mark.parametrize(
     "text",
     [

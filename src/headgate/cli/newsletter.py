@@ -73,7 +73,7 @@ def run(
     if resume:
         run_id = run_looking(settings, lambda gateway: _unfinished(gateway, run_id))
     plan = Plan(
-        run_id=check_run_id(run_id or new_run_id(datetime.now(UTC))),
+        run_id=new_run_id(datetime.now(UTC)) if run_id is None else check_run_id(run_id),
         dry_run=dry_run,
         time_limit_s=math.inf if time_limit is None else time_limit,
     )

@@ -141,15 +141,22 @@ def discard(entry_id: EntryArgument, file: FileOption = None, config: ConfigOpti
 
 
 def open_outbox(file: Path | None, config: Path | None) -> Outbox:
-    named = file or os.environ.get(VARIABLE)
+    named = _named(file)
     return Outbox(named or Path(wiring.read_settings(config).data_dir) / "outbox.db")
 
 
 def _found(file: Path | None, config: Path | None) -> Outbox:
     """Only adding makes a file that was named: another name is a mistake."""
-    if file is not None and not file.exists():
-        raise InvalidRequest(f"there is no outbox {file}; headgate outbox add makes one", param="file")
-    return open_outbox(file, config)
+    named = _named(file)
+    if named is not None and not named.exists():
+        raise InvalidRequest(f"there is no outbox {named}; headgate outbox add makes one", param="file")
+    return open_outbox(named, config)
+
+
+def _named(file: Path | None) -> Path | None:
+    if file is not None:
+        return file
+    return Path(found) if (found := os.environ.get(VARIABLE)) else None
 
 
 def exit_code(flushed: Flushed) -> int:

@@ -84,7 +84,7 @@ def _counted(threshold: float) -> Level:
 
 _WORDS: Final[Mapping[str, str]] = {
     Rule.DEAD_LETTERS: (
-        "{value:.0f} jobs became dead letters within an hour, more than {threshold:g}. See why with"
+        "{value:,.0f} jobs became dead letters within an hour, more than {threshold:g}. See why with"
         " `headgate dead list`; when the cause is mended, `headgate dead replay` sends them back."
     ),
     Rule.RETRY_FAILURES: (

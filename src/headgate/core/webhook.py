@@ -25,6 +25,10 @@ GRACE_S: Final = 30.0
 DELIVERY_EXPIRES_S: Final = 7 * 86_400.0
 """Well past the last attempt, which may come 83 hours after the first."""
 _URL: Final = re.compile(r"https?://[^\s/?#@\\]+(?:[/?#][^\s\\]*)?", re.IGNORECASE)
+_PLACE: Final = re.compile(
+    r"https?://(?:\[[0-9a-f:.]+\]|[^/?#:\[\]]+)(?::(?P<port>[0-9]{1,5}))?(?=[/?#]|\Z)", re.IGNORECASE
+)
+MOST_PORTS: Final = 65_535
 
 
 class WebhookEvent(enum.StrEnum):
@@ -85,6 +89,9 @@ def url_mistake(url: str) -> str | None:
         return f"must have at most {LONGEST_URL_CHARS:,} characters"
     if not _URL.fullmatch(url):
         return "must be a URL that begins with http:// or https:// and holds no user name, password or space"
+    place = _PLACE.match(url)
+    if place is None or not 1 <= int(place["port"] or 443) <= MOST_PORTS:
+        return "must name a host, and no port or one from 1 to 65535"
     return None
 
 

@@ -56,10 +56,10 @@ def judge_folder(folder: Folder, *, sqlite: bool) -> Finding:
     if sqlite and folder.kind.removeprefix("fuse.") in _REMOTE:
         advice = "SQLite cannot be shared over a network disk: use a local data_dir, or PostgreSQL"
         return fail(CHECK, found, advice)
-    if (why := _FLEETING.get(folder.kind)) is not None:
-        return warn(CHECK, found, why)
     if folder.free_bytes < LEAST_FREE_BYTES:
         return warn(CHECK, found, "make room: without it jobs and keys are refused")
+    if (why := _FLEETING.get(folder.kind)) is not None:
+        return warn(CHECK, found, why)
     return ok(CHECK, found)
 
 

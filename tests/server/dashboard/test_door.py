@@ -133,11 +133,12 @@ def test_a_session_s_cookie_is_for_this_site_and_no_script(play: Play) -> None:
 def test_a_wrong_key_is_told_and_opens_nothing(play: Play) -> None:
     async def scene() -> None:
         async with a_locked_screen() as (screen, _):
-            for key in ("", "nonsense", "hg_" + "x" * 43, "ключ"):
+            for key in ("", " ", "nonsense", "hg_" + "x" * 43, "ключ"):
                 answer = await screen.log_in(key)
                 assert answer.status_code == 401
                 assert "set-cookie" not in answer.headers
                 assert 'type="password"' in answer.text
+                assert "Bearer" not in answer.text, "who fills in a form knows nothing of headers"
 
     play(scene)
 

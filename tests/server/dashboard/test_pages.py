@@ -224,7 +224,7 @@ def test_models_show_their_last_failures(play: Play) -> None:
     play(scene)
 
 
-def test_alerts_are_told_with_their_numbers(play: Play) -> None:
+def test_alerts_are_told_in_words(play: Play) -> None:
     async def scene() -> None:
         bell = Bell(
             [an_alert("the breaker is open")], [an_alert("dead letters pile up", cleared_at=1_800_000_120.0)]
@@ -232,7 +232,7 @@ def test_alerts_are_told_with_their_numbers(play: Play) -> None:
         async with a_screen(alerts=bell) as screen:
             page = (await screen.page("/alerts")).text
             assert "the breaker is open" in page
-            assert "7 (bound 5)" in page
+            assert "breaker_open of m, fired" in page
             assert "dead letters pile up" in page
             assert "2 min</td>" in page
             assert "the breaker is open" in (await screen.page("/")).text

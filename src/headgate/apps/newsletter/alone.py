@@ -4,6 +4,7 @@ import fcntl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 import headgate
 
@@ -17,11 +18,19 @@ class AnotherRun(headgate.HeadgateError):
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """The kernel keeps the lock, and lets it go with a process that is killed."""
-    folder.mkdir(parents=True, exist_ok=True)
     path = folder / "newsletter.lock"
-    with path.open("w") as file:
+    with _opened(path) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             raise AnotherRun(f"another run of the newsletter is at work on this data ({path}).") from None
         yield
+
+
+def _opened(path: Path) -> TextIO:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("w")
+    except OSError as error:
+        why = f"{path} cannot be written: {error.strerror}; check data_dir and its permissions"
+        raise headgate.SettingsError(why) from error

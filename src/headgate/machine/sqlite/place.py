@@ -8,7 +8,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from headgate.core.errors import StoreUnavailable
+from headgate.core.errors import SettingsError, StoreUnavailable
 from headgate.machine.sqlite.troubles import translated
 
 
@@ -25,12 +25,22 @@ class Place:
         """The folder, and the file if there is none: it will hold prompts, so nobody else may read it."""
         if self.path.is_dir():
             raise IsADirectoryError("this is a folder, not a file; move it away, or set another data_dir")
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._make_folder()
         # Never opened when it is there: to close it again would drop this process's locks on it. Where it cannot be
         # made, SQLite will say why.
         with contextlib.suppress(OSError):
             new = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
             os.close(os.open(os.path.realpath(self.path), new, 0o600))
+
+    def _make_folder(self) -> None:
+        folder = self.path.parent
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            if self.translated(error) is not error:
+                raise
+            why = f"the folder {folder} cannot be made: {error.strerror}; check the path and its permissions"
+            raise SettingsError(why) from error
 
     def check(self) -> None:
         """Raise when the file is not there any more, or is another one. Takes 2 µs."""

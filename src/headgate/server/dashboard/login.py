@@ -48,6 +48,8 @@ class Login:
         if not self._door.has_keys:
             return RedirectResponse(onward, 303, headers=HEADERS)
         key = form.get("key", "").strip().encode("latin-1", "replace")
+        if not key:
+            return _page(onward, "Enter a key: the field was empty.", 401)
         try:
             caller = self._access.admit([(b"x-api-key", key)], Action.LOOK)
         except HeadgateError as error:
