@@ -15,7 +15,7 @@ T = TypeVar("T")
 PROGRAMS: Final = ("chromium", "chromium-browser", "google-chrome")
 MISSING: Final = f"there is no browser ({', '.join(PROGRAMS)}): make browser"
 PATIENCE_S: Final = 60.0
-STEP_MS: Final = 10_000
+STEP_MS: Final = 20_000
 """How long one thing on a page may take."""
 _FLAGS: Final = (
     "--no-sandbox",
@@ -26,6 +26,9 @@ _FLAGS: Final = (
     "--disable-component-update",
     "--disable-sync",
 )
+
+
+playwright.expect.set_options(timeout=STEP_MS)
 
 
 def program() -> str | None:
@@ -48,15 +51,22 @@ class Browser:
         return self._runner.run(bounded())
 
     @asynccontextmanager
+    async def context(self, **options: Any) -> AsyncIterator[playwright.BrowserContext]:
+        """Cookies and settings of its own; the options are Playwright's."""
+        context = await self._chromium.new_context(**options)
+        try:
+            context.set_default_timeout(STEP_MS)
+            yield context
+        finally:
+            await context.close()
+
+    @asynccontextmanager
     async def page(
         self, url: str, *, width: int = 1100, height: int = 800, dark: bool = False
     ) -> AsyncIterator[playwright.Page]:
         """A page in a context of its own. A script that fails, or that the page's policy stops, fails the test."""
-        context = await self._chromium.new_context(
-            viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
-        )
-        try:
-            context.set_default_timeout(STEP_MS)
+        size, scheme = {"width": width, "height": height}, "dark" if dark else "light"
+        async with self.context(viewport=size, color_scheme=scheme) as context:
             page = await context.new_page()
             troubles: list[str] = []
             page.on("pageerror", lambda error: troubles.append(str(error)))
@@ -65,8 +75,6 @@ class Browser:
             yield page
             await _keep_picture(page)
             assert troubles == []
-        finally:
-            await context.close()
 
 
 @contextmanager

@@ -126,11 +126,13 @@ def serving(desk: Desk) -> Iterator[str]:
     path = os.pathsep.join((str(FIXTURES), os.environ.get("PYTHONPATH", "")))
     process = desk.start("serve", "--listen", "127.0.0.1:0", env={"PYTHONPATH": path})
     assert process.stdout is not None
-    found = re.search(r"http://[0-9.:]+", process.stdout.readline())
-    assert found is not None
-    yield found[0]
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=PATIENCE_S)
+    try:
+        found = re.search(r"http://[0-9.:]+", process.stdout.readline())
+        assert found is not None
+        yield found[0]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE_S)
 
 
 def end(process: "subprocess.Popen[str]") -> Answer:

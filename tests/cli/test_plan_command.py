@@ -58,11 +58,11 @@ def test_json_has_everything(plan: Desk) -> None:
 
 def test_the_command_line_goes_before_the_file(plan: Desk) -> None:
     (plan.folder / "s.yaml").write_text(
-        "upstream: {latency: 9, failing: 0.5}\nload: {calls: 3}\ntokens_out: 7\n"
+        "upstream: {latency: 9, failure_latency_s: 0.5}\nload: {calls: 3}\ntokens_out: 7\n"
     )
     found: Any = plan.run("plan", "--scenario", "s.yaml", "--latency", "2", "--jobs", "4", "--json").json
     assert found["scenario"]["upstream"]["latency"] == "2"
-    assert found["scenario"]["upstream"]["failing"] == 0.5
+    assert found["scenario"]["upstream"]["failure_latency_s"] == 0.5
     assert found["scenario"]["load"]["jobs"] == 4
     assert found["scenario"]["tokens_out"] == 7
 

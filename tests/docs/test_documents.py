@@ -18,6 +18,7 @@ from headgate.core import events
 from headgate.core.errors import HeadgateError
 from headgate.core.failures import FailureKind
 from headgate.wiring import read_settings
+from headgate.wiring.serving import serve
 
 ROOT = Path(__file__).parent.parent.parent
 README = (ROOT / "README.md").read_text()
@@ -75,7 +76,8 @@ def test_the_library_page_names_every_argument() -> None:
     assert [field for field in fields if f"`{field}`" not in page] == []
 
 
-def test_the_examples_of_the_tour_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def _tour() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Its examples by their names, and its settings with simulated upstreams."""
     examples: dict[str, Any] = {"headgate": headgate}
     for block in _blocks(TOUR, "python"):
         exec(compile(block, "tour.md", "exec"), examples)
@@ -85,18 +87,38 @@ def test_the_examples_of_the_tour_run(tmp_path: Path, capsys: pytest.CaptureFixt
         upstream.pop("api_key", None)
     labels = {"an article": "THINK", **{f"article {index}": "FYI" for index in range(3)}}
     settings["models"]["summary"]["upstreams"][0]["answers"] = labels
+    return examples, settings
+
+
+def test_the_examples_of_the_tour_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    examples, settings = _tour()
+    settings["data_dir"] = str(tmp_path)
 
     async def run() -> None:
-        async with headgate.open({**settings, "data_dir": str(tmp_path)}, env={}) as gateway:
+        async with headgate.open(settings, env={}, work=True, tasks=[examples["summarise"]]) as gateway:
             assert (await examples["judge"](gateway, "an article")).content == "THINK"
             replies = await examples["judge_all"](gateway, [f"article {index}" for index in range(3)])
             assert [reply.content for reply in replies] == ["FYI"] * 3
             await examples["show"](gateway, "an article")
             answer = await examples["ask"](gateway, [{"role": "user", "content": "an article"}])
             assert answer.content == "THINK"
+            assert "List the facts of: an article" in await examples["enqueue"](gateway, "an article", "c1")
 
     asyncio.run(run())
     assert "THINK" in capsys.readouterr().out
+
+
+def test_the_outbox_of_the_tour_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    examples, settings = _tour()
+    examples["note_down"]("an article")
+
+    async def run() -> None:
+        async with serve(read_settings({**settings, "listen": "127.0.0.1:0"}, env={})) as served:
+            monkeypatch.setenv("HEADGATE_URL", served.url)
+            assert await asyncio.to_thread(examples["send_what_waits"]) == 1
+
+    asyncio.run(run())
 
 
 def test_the_yaml_of_the_tour_is_valid_as_it_stands(tmp_path: Path) -> None:

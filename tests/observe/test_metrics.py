@@ -19,6 +19,7 @@ from headgate.core.messages import Lane, Usage
 from headgate.core.ports.jobs import Backlog
 from headgate.dispatch.status import queue_status
 from headgate.observe.labels import MOST_REPLAYERS
+from headgate.observe.look import REST_FACTOR
 from headgate.observe.metrics import Metrics
 from headgate.planner import virtual
 from headgate.planner.virtual import World
@@ -312,7 +313,7 @@ def test_a_scrape_shows_the_last_look_and_never_waits_for_one() -> None:
         assert (seen("headgate_dead_letters"), seen("headgate_dead_letter_age_seconds")) == (2, 0)
         assert seen("headgate_oldest_pending_seconds") == pytest.approx(60 + 11.9)
         assert seen("headgate_jobs_look_age_seconds") == pytest.approx(1.9)
-        await world.clock.sleep(5)
+        await world.clock.sleep(REST_FACTOR * 10)
         page(metrics)
         await world.clock.sleep(0.1)
         assert page(metrics)("headgate_jobs", state="pending") == 6

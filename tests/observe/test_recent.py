@@ -113,7 +113,8 @@ def test_pages_and_filters() -> None:
     assert ids(limit=2) == ["r4", "r3"]
     assert ids(limit=2, after="r3") == ["r2", "r1"]
     assert ids(after="forgotten") == []
-    assert ids(status=Status.FAILED) == ["r4", "r2"]
+    assert ids(status=Status.FAILED) == ["r4"]
+    assert ids(status=Status.REFUSED) == ["r2"]
     assert ids(status=Status.OK, model="n") == ["r3"]
 
 

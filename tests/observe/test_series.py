@@ -21,6 +21,7 @@ def test_events_are_counted_in_the_span_in_which_they_come() -> None:
     failure = Failure(kind=FailureKind.THROTTLED)
     series(responded(latency_ms=100.0))
     series(responded(error="queue_full", lane=Lane.BATCH, queue_ms=900.0))
+    series(responded(error="transient 503 overloaded"))
     time.now += SPAN_S
     series(events.Cancelled(request_id="r", model="m", lane=Lane.BATCH))
     series(
@@ -34,17 +35,13 @@ def test_events_are_counted_in_the_span_in_which_they_come() -> None:
         )
     )
     first, second = series.spans(2)
-    assert (first.answered, first.failed, first.cancelled, first.retries, first.refused) == (1, 1, 0, 0, 0)
-    assert (second.answered, second.failed, second.cancelled, second.retries, second.refused) == (
-        0,
-        0,
-        1,
-        1,
-        1,
-    )
+    assert (first.answered, first.failed, first.refused) == (1, 1, 1)
+    assert (first.cancelled, first.retries, first.gate_refusals) == (0, 0, 0)
+    assert (second.answered, second.failed, second.refused) == (0, 0, 0)
+    assert (second.cancelled, second.retries, second.gate_refusals) == (1, 1, 1)
     both = series.together(2)
-    assert (both.ended, both.retries, both.refused) == (3, 1, 1)
-    assert both.reasons == {"queue_full": 1}
+    assert (both.ended, both.retries, both.refused, both.gate_refusals) == (4, 1, 1, 1)
+    assert both.reasons == {"queue_full": 1, "transient": 1}
     assert both.latency.percentile_ms(0.5) == 100.0
     batch_ms = both.waits[Lane.BATCH].percentile_ms(0.99)
     assert batch_ms is not None

@@ -178,7 +178,7 @@ def test_starts_hold_the_time_of_each_call() -> None:
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A simulated model may serve for months."""
-    monkeypatch.setattr("headgate.providers.simulated.provider.MOST_REQUESTS", 100)
+    monkeypatch.setattr("headgate.providers.simulated.counts.MOST_REQUESTS", 100)
     provider = provider_with()
 
     story(provider, 1000)

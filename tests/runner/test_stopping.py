@@ -284,6 +284,19 @@ async def test_what_has_ended_cannot_be_cancelled(stages: JobStages) -> None:
 
 
 @on_job_stages
+async def test_a_job_that_is_cancelled_before_its_first_step_ends_at_once(stages: JobStages) -> None:
+    """Nobody waits the five seconds that a task has to clean up, and no log says that it runs on."""
+    stage = await stages.open(tasks=TASKS)
+    durable = stage.gateway.durable
+    handle = await stage.submit(naps, 30.0)
+    while durable.running == 0:  # noqa: ASYNC110 - the very next step after its claim
+        await asyncio.sleep(0)
+    durable.stop_here(handle.id)
+    assert (await handle.wait()).state is JobState.CANCELLED
+    assert stage.now < 1
+
+
+@on_job_stages
 async def test_many_cancels_at_once_leave_no_place_taken(stages: JobStages) -> None:
     """Also those that meet a job between its claim and its first step."""
     stage = await stages.open(tasks=TASKS, jobs={"workers": 8})

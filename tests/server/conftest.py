@@ -11,23 +11,33 @@ import uvloop
 from server.http.front_stage import Play
 
 
+def watched(
+    scene: Callable[[], Coroutine[Any, Any, None]],
+    run: Callable[[Coroutine[Any, Any, None]], None],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Run a scene in which nothing may go wrong unseen: in a forgotten task, or told only to the log."""
+    troubles: list[dict[str, Any]] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: troubles.append(context))
+        async with asyncio.timeout(60):
+            await scene()
+
+    run(main())
+    assert troubles == []
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
 @pytest.fixture
 def play(caplog: pytest.LogCaptureFixture) -> Play:
     """Run a test's coroutine. A test that makes something fail on purpose clears the log afterwards."""
 
-    def run(scene: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        troubles: list[dict[str, Any]] = []
-
-        async def watched() -> None:
-            asyncio.get_running_loop().set_exception_handler(lambda _, context: troubles.append(context))
-            await asyncio.wait_for(scene(), 60)
-
+    def run(main: Coroutine[Any, Any, None]) -> None:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(watched())
-        assert troubles == []
-        assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+            runner.run(main)
 
-    return run
+    return lambda scene: watched(scene, run, caplog)
 
 
 @pytest.fixture(autouse=True)

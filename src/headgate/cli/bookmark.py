@@ -146,7 +146,7 @@ def export(
     """Write all bookmarks into a file."""
 
     async def look(client: AsyncClient) -> Sequence[Bookmark]:
-        return [one async for one in client.bookmarks.list(limit=PAGE_SIZE)]
+        return [one async for one in client.bookmarks.list(page_size=PAGE_SIZE)]
 
     found = run_there(gateway_url(url, config), look)
     if form is Format.HTML:

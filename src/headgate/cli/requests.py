@@ -22,7 +22,12 @@ IdArgument = Annotated[
 StatusFilter = Annotated[Status | None, typer.Option("--status", help="Only those that ended so.")]
 AfterOption = Annotated[str | None, typer.Option("--after", metavar="ID", help="Go on after this one.")]
 _LABEL: Final = 10
-_STYLES: Final = {Status.OK: "green", Status.FAILED: "red", Status.CANCELLED: "yellow"}
+_STYLES: Final = {
+    Status.OK: "green",
+    Status.FAILED: "red",
+    Status.REFUSED: "magenta",
+    Status.CANCELLED: "yellow",
+}
 _COLUMNS: Final = (
     Column("id"),
     Column("status"),

@@ -20,13 +20,15 @@ from headgate.core.webhook_wire import SCHEDULE, secret_mistake
 TASK: Final = "headgate.webhook"
 MOST_RESULT_BYTES: Final = 16 * 1024
 LONGEST_URL_CHARS: Final = 2000
-MOST_PORT: Final = 65_535
 GRACE_S: Final = 30.0
 """What an attempt may take besides the request itself."""
 DELIVERY_EXPIRES_S: Final = 7 * 86_400.0
 """Well past the last attempt, which may come 83 hours after the first."""
-_URL: Final = re.compile(r"https?://([^\s/?#@\\]+)(?:[/?#][^\s\\]*)?", re.IGNORECASE)
-_AUTHORITY: Final = re.compile(r"(?:\[[0-9a-f:.]+\]|[^:\[\]]+)(?::([0-9]{1,5}))?", re.IGNORECASE)
+_URL: Final = re.compile(r"https?://[^\s/?#@\\]+(?:[/?#][^\s\\]*)?", re.IGNORECASE)
+_PLACE: Final = re.compile(
+    r"https?://(?:\[[0-9a-f:.]+\]|[^/?#:\[\]]+)(?::(?P<port>[0-9]{1,5}))?(?=[/?#]|\Z)", re.IGNORECASE
+)
+MOST_PORTS: Final = 65_535
 
 
 class WebhookEvent(enum.StrEnum):
@@ -85,11 +87,11 @@ def url_mistake(url: str) -> str | None:
     """Why this cannot be an operator's URL; where it leads is the operator's business."""
     if len(url) > LONGEST_URL_CHARS:
         return f"must have at most {LONGEST_URL_CHARS:,} characters"
-    if (found := _URL.fullmatch(url)) is None:
+    if not _URL.fullmatch(url):
         return "must be a URL that begins with http:// or https:// and holds no user name, password or space"
-    authority = _AUTHORITY.fullmatch(found[1])
-    if authority is None or not 1 <= int(authority[1] or 1) <= MOST_PORT:
-        return f"must name a host, and no port or one from 1 to {MOST_PORT}"
+    place = _PLACE.match(url)
+    if place is None or not 1 <= int(place["port"] or 443) <= MOST_PORTS:
+        return "must name a host, and no port or one from 1 to 65535"
     return None
 
 

@@ -21,6 +21,7 @@ class PastFailure(msgspec.Struct, frozen=True):
 
     at: datetime
     request_id: str
+    tenant: str
     error: str
     """Class, status and the provider's code."""
 
@@ -36,7 +37,7 @@ class RecentFailures:
         if type(event) is AttemptEnded and event.failure is not None and event.failure.kind not in _OURS:
             key = (event.model, event.upstream)
             kept = self._kept.setdefault(key, deque(maxlen=MOST_EACH))
-            kept.append(PastFailure(self._utc(), event.request_ids[0], event.failure.error))
+            kept.append(PastFailure(self._utc(), event.request_ids[0], event.tenant, event.failure.error))
             self._kept.move_to_end(key)
             if len(self._kept) > MOST_UPSTREAMS:
                 self._kept.popitem(last=False)

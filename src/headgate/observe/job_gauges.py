@@ -1,57 +1,16 @@
 """Jobs as the store has them: those that live, dead letters, history. No scrape waits for a database."""
 
-import asyncio
-import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Final, Generic, TypeVar
+from typing import Final
 
-from headgate.core.errors import HeadgateError
 from headgate.core.job import JobState
 from headgate.core.ports.jobs import Backlog
 from headgate.observe.exposition import Family, gauge
+from headgate.observe.look import Look
 
 LOOK_EVERY_S: Final = 5.0
 COUNT_EVERY_S: Final = 60.0
 """Counting history touches every job there ever was."""
-LONGEST_LOOK_S: Final = 30.0
-T = TypeVar("T")
-
-
-class _Look(Generic[T]):
-    """The last look, and how old it is. Whoever asks for it begins another when it is time."""
-
-    def __init__(self, ask: Callable[[], Awaitable[T]], now: Callable[[], float], every_s: float) -> None:
-        self._ask = ask
-        self._now = now
-        self._every_s = every_s
-        self._seen: T | None = None
-        self._seen_at = -math.inf
-        self._task: asyncio.Task[None] | None = None
-
-    @property
-    def age_s(self) -> float:
-        return self._now() - self._seen_at
-
-    def last(self) -> T | None:
-        if self._task is None and self.age_s >= self._every_s:
-            self._task = asyncio.get_running_loop().create_task(self._look(), name="headgate job look")
-        return self._seen
-
-    async def aclose(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
-
-    async def _look(self) -> None:
-        try:
-            async with asyncio.timeout(LONGEST_LOOK_S):
-                self._seen = await self._ask()
-            self._seen_at = self._now()
-        except (HeadgateError, TimeoutError):
-            # The age of what we have says it, and headgate_store_up why.
-            return
-        finally:
-            self._task = None
 
 
 class JobGauges:
@@ -65,8 +24,8 @@ class JobGauges:
         now: Callable[[], float],
         epoch: Callable[[], float],
     ) -> None:
-        self._backlog = _Look(backlog, now, LOOK_EVERY_S)
-        self._count = _Look(count, now, COUNT_EVERY_S)
+        self._backlog = Look(backlog, now, LOOK_EVERY_S)
+        self._count = Look(count, now, COUNT_EVERY_S)
         self._epoch = epoch
 
     def collect(self) -> Iterator[Family]:

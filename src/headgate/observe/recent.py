@@ -12,7 +12,15 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from headgate.core.errors import UnknownRequest
+from headgate.core.errors import (
+    Draining,
+    ModelPaused,
+    QueueFull,
+    RateLimited,
+    RetryBudgetSpent,
+    UnknownRequest,
+    UpstreamThrottled,
+)
 from headgate.core.events import (
     AttemptEnded,
     Cancelled,
@@ -34,11 +42,19 @@ _Kept: TypeAlias = tuple[datetime, End, Sequence[Step]]
 """When it ended, how, and what came before. A plain tuple: it is made once for every call."""
 
 
+REFUSALS: Final = frozenset(
+    error.code
+    for error in (QueueFull, UpstreamThrottled, ModelPaused, RetryBudgetSpent, RateLimited, Draining)
+)
+"""Errors of calls that we did not take, for now. What a provider answered is told by its class instead."""
+
+
 class Status(enum.StrEnum):
-    """How a call ended."""
+    """How a call ended. `refused`: there was no room for it, and later there may be."""
 
     OK = "ok"
     FAILED = "failed"
+    REFUSED = "refused"
     CANCELLED = "cancelled"
 
 
@@ -145,7 +161,9 @@ class RecentRequests:
 def _status(end: End) -> Status:
     if isinstance(end, Cancelled):
         return Status.CANCELLED
-    return Status.OK if end.error is None else Status.FAILED
+    if end.error is None:
+        return Status.OK
+    return Status.REFUSED if end.error in REFUSALS else Status.FAILED
 
 
 def _story(kept: _Kept) -> RequestStory:

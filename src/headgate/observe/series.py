@@ -7,6 +7,7 @@ from typing import Final
 
 from headgate.core.events import Cancelled, Event, RequestRefused, Responded, RetryScheduled
 from headgate.core.messages import Lane
+from headgate.observe.recent import REFUSALS
 
 SPAN_S: Final = 5
 MOST_SPANS: Final = 180
@@ -59,6 +60,7 @@ class Span:
         "answered",
         "cancelled",
         "failed",
+        "gate_refusals",
         "latency",
         "number",
         "reasons",
@@ -74,10 +76,12 @@ class Span:
         self.failed = 0
         self.cancelled = 0
         self.refused = 0
-        """By gates; one request may be refused by several, and answered by another."""
+        """Requests that nobody took."""
+        self.gate_refusals = 0
+        """One request may be refused by several gates, and answered by another."""
         self.retries = 0
         self.reasons: Counter[str] = Counter()
-        """Why requests failed: classes and codes of ours."""
+        """Why requests failed or were refused: classes and codes of ours."""
         self.latency = Spread()
         """Of those that were answered."""
         self.waits = {lane: Spread() for lane in Lane}
@@ -87,6 +91,7 @@ class Span:
         self.failed += other.failed
         self.cancelled += other.cancelled
         self.refused += other.refused
+        self.gate_refusals += other.gate_refusals
         self.retries += other.retries
         self.reasons += other.reasons
         self.latency.add(other.latency)
@@ -96,7 +101,7 @@ class Span:
     @property
     def ended(self) -> int:
         """Requests that are over."""
-        return self.answered + self.failed + self.cancelled
+        return self.answered + self.failed + self.refused + self.cancelled
 
 
 _QUIET: Final = Span(-1)
@@ -119,7 +124,7 @@ class Series:
         elif kind is RetryScheduled:
             self._span().retries += 1
         elif kind is RequestRefused:
-            self._span().refused += 1
+            self._span().gate_refusals += 1
         elif kind is Cancelled:
             self._span().cancelled += 1
 
@@ -148,9 +153,13 @@ class Series:
             span.answered += 1
             span.latency.put(event.latency_ms)
         else:
-            span.failed += 1
             # A failure is told with its class, its status and the provider's code; only the class is ours.
-            span.reasons[event.error.partition(" ")[0]] += 1
+            reason = event.error.partition(" ")[0]
+            span.reasons[reason] += 1
+            if reason in REFUSALS:
+                span.refused += 1
+            else:
+                span.failed += 1
         span.waits[event.lane].put(event.queue_ms)
 
     def _span(self) -> Span:

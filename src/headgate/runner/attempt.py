@@ -60,7 +60,8 @@ class Attempt:
         if self.over or self.stopped is not None or self.task is None or self.task.done():
             return False
         self.stopped = why
-        self.task.cancel()
+        # Not before its first step: a task that is cancelled then never runs, and nobody would settle the job.
+        self.task.get_loop().call_soon(self.task.cancel)
         return True
 
     def finish(self) -> None:

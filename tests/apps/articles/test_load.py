@@ -9,7 +9,8 @@ from jobstage import JobStages, on_job_stages
 from stage import percentile
 
 ARTICLES = 1000
-SERVICE_S = 30.0
+SERVICE_S = 3.0
+"""Waits are told in these: longer ones would show the same, with more looks of an idle worker in between."""
 BURST = 4
 EVERY_S = 10 * SERVICE_S
 

@@ -5,18 +5,12 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from apps.bookmarks.stage import a_shop
 from cli.command_stage import Desk
 
 NOBODY = "http://127.0.0.1:9"
-
-
-@pytest.fixture
-def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Desk:
-    return Desk(tmp_path, capsys, monkeypatch)
 
 
 @contextmanager

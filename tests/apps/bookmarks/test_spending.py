@@ -120,6 +120,24 @@ async def test_two_processes_count_together(stages: JobStages) -> None:
 
 
 @on_job_stages
+async def test_a_call_over_midnight_is_added_to_the_day_it_began_on(stages: JobStages) -> None:
+    """Its end must not write over what that day had cost before."""
+    today = stages.world.clock.utc().replace(hour=0, minute=0, second=0, microsecond=0)
+    midnight = today + timedelta(days=1)
+    await asyncio.sleep((midnight - stages.world.clock.utc()).total_seconds() - 150)
+    options = BookmarkOptions(model="m", call_usd=0.25)
+    stage, desk = await opened(stages, options=options, slots=2, latency_s=100.0)
+    await settled(stage, desk, await save(desk, "https://a.example/before"))
+    over = await save(desk, "https://a.example/over")
+    await asyncio.sleep(60)
+    assert stages.world.clock.utc() > midnight
+    await save(desk, "https://a.example/after")
+    await settled(stage, desk, over)
+    tallies = {record.id[:10]: record.body for record in await stage.gateway.records.list(COLLECTION)}
+    assert tallies[today.date().isoformat()] == {"usd": pytest.approx(0.5), "calls": 2}
+
+
+@on_job_stages
 async def test_what_failed_costs_nothing_and_what_was_useless_is_paid_for(stages: JobStages) -> None:
     options = BookmarkOptions(model="m", call_usd=0.25)
     stage, desk = await opened(

@@ -1,14 +1,23 @@
 """Who gets in, as whom, and who cannot make others do things: sessions, roles, tenants, other sites."""
 
+import copy
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import pytest
-from server.dashboard.dashboard_stage import PAGES, Screen, a_locked_screen, a_screen, responded
+from server.dashboard.dashboard_stage import (
+    PAGES,
+    Screen,
+    a_locked_screen,
+    a_screen,
+    failed_attempt,
+    responded,
+)
 from server.http.front_stage import Play
 
 from headgate.core.access import Role
 from headgate.server.access import ANYBODY, OpenAccess
-from headgate.server.dashboard.sessions import LONGEST_S, MOST, Sessions
+from headgate.server.dashboard.sessions import LONGEST_S, MOST_EACH, Sessions
 
 OTHERS: Final[tuple[dict[str, str], ...]] = (
     {"accept": "text/html"},
@@ -153,19 +162,42 @@ def test_logging_out_and_revoking_the_key_end_a_session_at_once(play: Play) -> N
     play(scene)
 
 
-def test_a_session_ends_after_twelve_hours_and_the_oldest_makes_room() -> None:
+def test_a_form_whose_key_is_revoked_while_it_arrives_does_nothing(play: Play) -> None:
+    async def scene() -> None:
+        async with a_locked_screen() as (screen, gateway):
+            await screen.log_in(await gateway.key(name="leaving", role=Role.OPERATE))
+
+            async def form() -> AsyncIterator[bytes]:
+                yield b"model="
+                await gateway.keys.revoke("leaving")
+                await gateway.access.refresh()
+                yield b"m"
+
+            told = {"content-type": "application/x-www-form-urlencoded", "origin": screen.house.url}
+            late = await screen.http.post("/models/pause", content=form(), headers=told)
+            assert late.headers["location"].startswith("/login")
+            assert screen.house.gateway.routes.pauses == {}
+
+    play(scene)
+
+
+def test_a_session_ends_after_twelve_hours_and_a_key_s_oldest_makes_room_for_its_next() -> None:
+    """Whoever logs in a thousand times must not log the operators out."""
     now = [0.0]
-    ids = iter(f"{number:032d}" for number in range(10 * MOST))
+    ids = iter(f"{number:032d}" for number in range(10 * MOST_EACH))
     sessions = Sessions(OpenAccess(), lambda: now[0], lambda: next(ids))
     session_id = sessions.open(ANYBODY)
     now[0] = LONGEST_S - 1
     assert sessions.find(session_id) is ANYBODY
     now[0] = LONGEST_S
     assert sessions.find(session_id) is None
+    somebody = copy.copy(ANYBODY)
+    theirs = sessions.open(somebody)
     first = sessions.open(ANYBODY)
-    others = [sessions.open(ANYBODY) for _ in range(MOST)]
+    others = [sessions.open(ANYBODY) for _ in range(MOST_EACH)]
     assert sessions.find(first) is None
     assert sessions.find(others[0]) is ANYBODY
+    assert sessions.find(theirs) is somebody
 
 
 @pytest.mark.parametrize("role", [Role.CALL, Role.READ])
@@ -200,6 +232,21 @@ def test_another_tenant_s_calls_are_not_there(play: Play) -> None:
             assert (foreign.status_code, foreign.text.replace("theirs", "nobodys")) == (404, unknown.text)
             await screen.log_in(await gateway.key(role=Role.OPERATE, tenant="c"))
             assert "theirs" in (await screen.page("/requests")).text
+
+    play(scene)
+
+
+def test_another_tenant_s_request_is_not_named_among_an_upstream_s_failures(play: Play) -> None:
+    async def scene() -> None:
+        async with a_locked_screen() as (screen, gateway):
+            screen.house.gateway.routes.find("m")
+            screen.tell(failed_attempt("mine", tenant="a"), failed_attempt("theirs", tenant="b"))
+            await screen.log_in(await gateway.key(role=Role.READ, tenant="a"))
+            listed = (await screen.page("/models")).text
+            assert "/requests/mine" in listed
+            assert "theirs" not in listed
+            await screen.log_in(await gateway.key(role=Role.OPERATE, tenant="c"))
+            assert "/requests/theirs" in (await screen.page("/models")).text
 
     play(scene)
 

@@ -6,8 +6,8 @@ import re
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from browser import Browser
 from playwright.async_api import BrowserContext, Page, Request, expect
-from server.dashboard.conftest import Browser
 from server.dashboard.dashboard_stage import Screen, a_locked_screen
 from server.dashboard.hostile_stage import CORPUS, another_site, begin_batch, bury, known_as, terms
 from server.dashboard.jobs_stage import TASKS, a_desk, dead, found, wait
@@ -53,7 +53,7 @@ async def _log_in(page: Page, screen: Screen, gateway: Locked) -> None:
 
 
 def test_a_person_finds_the_trouble_mends_a_dead_letter_and_sees_it_complete(
-    play: Play, browser: Browser
+    browse: Play, browser: Browser
 ) -> None:
     """Open, see what is wrong in words, open a dead letter, edit, replay, and watch: nobody reloads anything."""
 
@@ -67,7 +67,7 @@ def test_a_person_finds_the_trouble_mends_a_dead_letter_and_sees_it_complete(
             await released.wait()
             return {"posted": given["to"]}
 
-        async with a_desk(post) as screen, browser() as context:
+        async with a_desk(post) as screen, browser.context() as context:
             watch = Watch(context, f"127.0.0.1:{screen.house.port}")
             page = await context.new_page()
             await page.goto(screen.house.url)
@@ -98,14 +98,14 @@ def test_a_person_finds_the_trouble_mends_a_dead_letter_and_sees_it_complete(
             # The browser tells of the 400 that answered what was no JSON.
             assert [text for text in watch.harm if "400 (Bad Request)" not in text] == []
 
-    play(scene)
+    browse(scene)
 
 
-def test_nothing_a_stranger_wrote_runs_on_these_pages(play: Play, browser: Browser) -> None:
+def test_nothing_a_stranger_wrote_runs_on_these_pages(browse: Play, browser: Browser) -> None:
     """In every field of jobs, dead letters, batches and keys: on pages as served, and as the stream brings them."""
 
     async def scene() -> None:
-        async with a_locked_screen(work=True, tasks=TASKS) as (screen, gateway), browser() as context:
+        async with a_locked_screen(work=True, tasks=TASKS) as (screen, gateway), browser.context() as context:
             watch = Watch(context, f"127.0.0.1:{screen.house.port}")
             page = await context.new_page()
             await _log_in(page, screen, gateway)
@@ -144,14 +144,14 @@ def test_nothing_a_stranger_wrote_runs_on_these_pages(play: Play, browser: Brows
                 assert not sideways, path
             assert watch.harm == []
 
-    play(scene)
+    browse(scene)
 
 
-def test_a_form_on_another_site_changes_nothing(play: Play, browser: Browser) -> None:
+def test_a_form_on_another_site_changes_nothing(browse: Play, browser: Browser) -> None:
     """The operator is logged in and opens a stranger's page, which sends our forms in their name."""
 
     async def scene() -> None:
-        async with a_locked_screen(work=True, tasks=TASKS) as (screen, gateway), browser() as context:
+        async with a_locked_screen(work=True, tasks=TASKS) as (screen, gateway), browser.context() as context:
             page = await context.new_page()
             await _log_in(page, screen, gateway)
             job = await dead(screen)
@@ -179,7 +179,7 @@ def test_a_form_on_another_site_changes_nothing(play: Play, browser: Browser) ->
             assert await gateway.keys.list() == keys
             await running.cancel()
 
-    play(scene)
+    browse(scene)
 
 
 def test_without_keys_neither_a_nameless_form_nor_a_foreign_name_changes_anything(play: Play) -> None:

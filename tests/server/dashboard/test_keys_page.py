@@ -105,6 +105,35 @@ def test_who_revokes_their_own_key_was_warned_and_is_out(play: Play) -> None:
     play(scene)
 
 
+def test_the_warning_about_one_s_own_key_is_not_kept_fresh_for_others(play: Play) -> None:
+    """What is kept fresh is made once for all operators."""
+
+    async def scene() -> None:
+        async with a_locked_screen() as (screen, gateway):
+            await screen.log_in(await gateway.key(role=Role.OPERATE, name="boss"))
+            [boss] = [key for key in await gateway.keys.list() if key.name == "boss"]
+            live = f"/dashboard/live?page=%2Fkeys%2F{boss.id}%2Frevoke"
+            async with screen.http.stream("GET", live) as stream:
+                async for line in stream.aiter_lines():
+                    assert "logged in with" not in line
+                    if "Revoke this key" in line:
+                        break
+
+    play(scene)
+
+
+def test_a_key_for_some_models_makes_no_key_for_others(play: Play) -> None:
+    async def scene() -> None:
+        async with a_locked_screen() as (screen, gateway):
+            await screen.log_in(await gateway.key(role=Role.OPERATE, models=("m", "ollama/*")))
+            for models in ("", "other", "m, other"):
+                answer = await screen.post("/keys", {**FORM, "models": models})
+                assert (answer.status_code, TEXT.search(answer.text)) == (403, None), models
+            assert TEXT.search((await screen.post("/keys", {**FORM, "models": "ollama/qwen3"})).text)
+
+    play(scene)
+
+
 def test_keys_are_for_operators(play: Play) -> None:
     async def scene() -> None:
         async with a_locked_screen() as (screen, gateway):

@@ -37,6 +37,7 @@ TAGS: Final = frozenset(
         "script",
         "body",
         "a",
+        "bdi",
         "header",
         "nav",
         "div",
@@ -174,6 +175,7 @@ def test_requests_are_found_by_id_model_and_outcome(play: Play) -> None:
                 responded("first"),
                 failed_attempt("second"),
                 responded("second", model="other", error="transient 503", attempts=2),
+                responded("full", error="queue_full"),
             )
             listed = (await screen.page("/requests")).text
             assert listed.index("second") < listed.index("first")
@@ -181,7 +183,8 @@ def test_requests_are_found_by_id_model_and_outcome(play: Play) -> None:
                 ("q=first", "/requests/first", "/requests/second"),
                 ("model=other", "/requests/second", "/requests/first"),
                 ("status=ok", "/requests/first", "/requests/second"),
-                ("status=failed", "/requests/second", "/requests/first"),
+                ("status=failed", "/requests/second", "/requests/full"),
+                ("status=refused", "/requests/full", "/requests/second"),
             ):
                 found = (await screen.page(f"/requests?{query}")).text
                 assert there in found
@@ -203,7 +206,7 @@ def test_older_requests_are_on_the_next_page(play: Play) -> None:
             while path is not None:
                 page = (await screen.page(path)).text
                 seen += re.findall(r'href="/requests/(r\d+)"', page)
-                older = re.search(r'<a href="([^"]+)">Older', page)
+                older = re.search(r'<a href="([^"]+)"[^>]*>Older', page)
                 path = None if older is None else older[1].replace("&amp;", "&")
             assert seen == [f"r{number:03d}" for number in reversed(range(120))]
 

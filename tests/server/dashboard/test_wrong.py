@@ -9,10 +9,11 @@ from headgate.core.failures import Failure, FailureKind
 from headgate.core.health import Condition
 from headgate.core.operator_pause import OperatorPause
 from headgate.dispatch.status import UpstreamStatus
+from headgate.observe.recent import REFUSALS
 from headgate.observe.series import Series, Span
 from headgate.server.dashboard.moments import Moments
 from headgate.server.dashboard.upstreams import UpstreamView
-from headgate.server.dashboard.wrong import Trouble, everything, failing, upstream_trouble
+from headgate.server.dashboard.wrong import REASONS, Trouble, everything, request_troubles, upstream_trouble
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TELL = Moments(NOW)
@@ -77,15 +78,29 @@ def test_each_trouble_has_its_sentence() -> None:
     )
 
 
-def test_many_failures_are_told_with_their_commonest_reason() -> None:
+def _minute(*errors: str | None) -> list[str | None]:
     series = Series(lambda: 0.0)
-    for error in ("queue_full", "queue_full", "transient 503", *[None] * 27):
+    for error in errors:
         series(responded(error=error))
-    assert (
-        _words(failing(series.together(1)))
-        == "Requests: 10% of the last minute's 30 failed, 2 of them: queue_full"
-    )
-    assert failing(Span(0)) is None
+    return [_words(trouble) for trouble in request_troubles(series.together(1))]
+
+
+def test_many_failures_and_many_refusals_are_told_apart_with_their_commonest_reason() -> None:
+    """Who has no room is busy, who fails is ill: somebody has to look at the one, not always at the other."""
+    fine = [None] * 25
+    assert _minute("queue_full", "queue_full", *fine) == [
+        "2 of the last minute's 27 requests were refused: the queue was full (queue_full)"
+    ]
+    assert _minute("queue_full", "queue_full", "transient 503", "transient", "broken", *fine) == [
+        "3 of the last minute's 30 requests failed, 2 of them because the provider was down or slow (transient)",
+        "2 of the last minute's 30 requests were refused: the queue was full (queue_full)",
+    ]
+    assert _minute("queue_full", *fine) == []
+    assert _minute() == []
+
+
+def test_every_reason_has_words() -> None:
+    assert set(REFUSALS) | set(FailureKind) - {FailureKind.CANCELLED} <= set(REASONS)
 
 
 def test_the_grave_come_first_and_a_paused_model_is_told_once() -> None:

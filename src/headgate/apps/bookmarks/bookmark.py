@@ -74,7 +74,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 0
 
 
-_DONE: Final = Standing(status="done", llm_status="done")
+DONE: Final = Standing(status="done", llm_status="done")
 _GONE: Final = Standing(
     status="failed", llm_status="failed", error_message="its job is gone; have it processed again"
 )
@@ -112,7 +112,7 @@ def standing(job: headgate.Job | None) -> Standing:
             status: Status = "retrying" if job.attempts > 1 else "processing"
             return Standing(status=status, llm_status="processing", attempts=job.attempts)
         case headgate.JobState.COMPLETED:
-            return msgspec.structs.replace(_DONE, attempts=job.attempts)
+            return msgspec.structs.replace(DONE, attempts=job.attempts)
         case _:
             told = job.error or job.reason
             return Standing(status="failed", llm_status="failed", error_message=told, attempts=job.attempts)

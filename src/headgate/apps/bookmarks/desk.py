@@ -11,10 +11,10 @@ import msgspec
 import headgate
 from headgate.apps.bookmarks.bookmark import (
     COLLECTION,
+    DONE,
     Bookmark,
     Given,
     Kept,
-    Standing,
     body_of,
     is_settled,
     kept_in,
@@ -125,16 +125,12 @@ class Desk:
         """What is at work stays at work; a dead letter is replayed; anything else gets a new job."""
         record = await self._record(bookmark_id, tenant)
         job = await self._job(record, tenant)
-        if job is None or job.state not in {
-            headgate.JobState.PENDING,
-            headgate.JobState.RUNNING,
-            headgate.JobState.DEAD_LETTER,
-        }:
-            await self._begin_again(record, key, tenant)
-        elif job.state is headgate.JobState.DEAD_LETTER:
+        if job is not None and job.state is headgate.JobState.DEAD_LETTER:
             # A conflict: somebody else was quicker.
             with contextlib.suppress(headgate.StateConflict):
                 await self._dead_letters.replay(job.id, by=by, tenant=tenant)
+        elif job is None or job.state.final:
+            await self._begin_again(record, key, tenant)
         return await self.get(bookmark_id, tenant=tenant)
 
     async def delete(self, bookmark_id: str, *, tenant: str, deadline_s: float | None = None) -> None:
@@ -198,7 +194,7 @@ class Desk:
     async def _shown(self, record: headgate.Record, tenant: str) -> Bookmark:
         kept = kept_in(record)
         if is_settled(record, kept):
-            return show(record, kept, Standing(status="done", llm_status="done"))
+            return show(record, kept, DONE)
         stands = standing(await self._job(record, tenant))
         if stands.status == "done":
             # It ended between our two looks: its description is there by now.

@@ -83,8 +83,9 @@ class Spending:
 
     async def _add(self, ctx: headgate.Context, now: datetime, usd: float, *, calls: int = 0) -> None:
         day = now.date().isoformat()
-        # Yesterday's tallies are in the store; here only those are kept that are still written to.
-        self._tallies = {key: tally for key, tally in self._tallies.items() if key[1] >= day}
+        # A call that began before midnight is still to be corrected; older tallies are in the store alone.
+        oldest = (now - timedelta(days=1)).date().isoformat()
+        self._tallies = {key: tally for key, tally in self._tallies.items() if key[1] >= oldest}
         tally = self._tallies.setdefault((ctx.job.tenant, day), Tally())
         tally.usd += usd
         tally.calls += calls

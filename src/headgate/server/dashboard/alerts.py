@@ -7,7 +7,7 @@ from headgate.core.alerts import Alert
 from headgate.server.dashboard.html import Markup, el, group
 from headgate.server.dashboard.moments import duration
 from headgate.server.dashboard.page import Page, Section, Shown, Visit
-from headgate.server.dashboard.parts import badge, empty, heading, table
+from headgate.server.dashboard.parts import badge, empty, heading, prose, table
 from headgate.server.dashboard.sources import Sources
 
 
@@ -36,7 +36,7 @@ def _active(alerts: Sequence[Alert], visit: Visit) -> Markup:
     told = [
         el(
             "li",
-            el("strong", alert.message),
+            el("strong", prose(alert.message)),
             el("div", f"{_about(alert)}, fired ", visit.tell.ago(alert.fired_at), class_="faint"),
             class_="bad",
         )
@@ -54,7 +54,7 @@ def _past(alerts: Sequence[Alert], visit: Visit) -> Markup:
         (
             visit.tell.ago(alert.cleared_at),
             group(badge(alert.rule), " ", alert.subject),
-            alert.message,
+            group(prose(alert.message)),
             "–" if alert.cleared_at is None else duration(alert.cleared_at - alert.fired_at),
         )
         for alert in alerts

@@ -107,7 +107,7 @@ class OneBatch:
         return table(("File", "Name", "Size"), rows, numeric=frozenset({2}))
 
 
-def state_badge(batch: Batch) -> Markup:
+def batch_badge(batch: Batch) -> Markup:
     return badge(batch.status.replace("_", " "), _TONES.get(batch.status, "busy"))
 
 
@@ -143,7 +143,7 @@ def _facts(batch: Batch, tenant: str, visit: Visit) -> Markup:
     ended_at = batch.completed_at or batch.failed_at or batch.expired_at or batch.cancelled_at
     return facts(
         [
-            ("State", state_badge(batch)),
+            ("State", batch_badge(batch)),
             ("Lines", lines_progress(batch)),
             ("Completed", amount(counts.completed)),
             ("Failed", amount(counts.failed)),

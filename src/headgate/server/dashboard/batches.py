@@ -7,9 +7,10 @@ from headgate.core.batch import Batch
 from headgate.core.batch_order import BATCH_TASK, batch_id_of, is_batch_id, job_id_of
 from headgate.core.errors import InvalidRequest
 from headgate.server.dashboard import batch
-from headgate.server.dashboard.batch import endpoint, lines_progress, state_badge
+from headgate.server.dashboard.batch import batch_badge, endpoint, lines_progress
 from headgate.server.dashboard.html import Child, Markup, el, group
-from headgate.server.dashboard.job_words import BATCHES, add_tenants, id_link, pager
+from headgate.server.dashboard.job_words import BATCHES
+from headgate.server.dashboard.lists import add_tenants, id_link, pager
 from headgate.server.dashboard.page import Page, Section, Shown, Visit
 from headgate.server.dashboard.parts import empty, table
 from headgate.server.dashboard.sources import Sources
@@ -54,7 +55,7 @@ def _table(found: Sequence[tuple[str, Batch]], visit: Visit) -> Markup:
     rows: list[list[Child]] = [
         [
             id_link(BATCHES, batch.id),
-            state_badge(batch),
+            batch_badge(batch),
             lines_progress(batch),
             endpoint(batch),
             visit.tell.ago(batch.created_at),

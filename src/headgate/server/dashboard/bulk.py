@@ -8,6 +8,7 @@ from typing import Final
 
 from headgate.core.access import Action
 from headgate.runner.dead_filter import check_some
+from headgate.runner.dead_letters import REPLAYS_PER_S
 from headgate.runner.jobs import MOST_LISTED, JobHandle
 from headgate.server.dashboard.dead_filters import Which, check_models
 from headgate.server.dashboard.foreign import address, word
@@ -41,7 +42,7 @@ def pages(sources: Sources) -> Sequence[Page]:
         Order(
             REPLAY,
             "Replay",
-            "They go back to work beside everything else, 200 a second at most, each with all its attempts.",
+            f"They go back to work beside everything else, {REPLAYS_PER_S:g} a second at most, each with all its attempts.",
             gateway.bulk.replay,
             "loud",
         ),
@@ -82,13 +83,15 @@ class Bulk:
         return Shown(f"{order.verb} many", [Section("order", _asked(order, which, tenants))], back)
 
     async def _whose(self, which: Which, scope: str | None) -> Counter[str]:
-        """How many of whose match."""
-        if scope is not None:
-            return Counter({scope: await self._dead.count(**which.filters(), tenant=scope)})
-        causes = await self._dead.causes(**which.filters(), limit=MOST_LISTED, tenant=None)
-        tenants = sorted({cause.tenant for cause in causes})[:MOST_TENANTS]
-        counts = {one: await self._dead.count(**which.filters(), tenant=one) for one in tenants}
-        return Counter(counts)
+        """How many of whose match: to the letter where it is one tenant, by the most frequent causes where several."""
+        tenants: Counter[str] = Counter()
+        if scope is None:
+            for cause in await self._dead.causes(**which.filters(), limit=MOST_LISTED, tenant=None):
+                tenants[cause.tenant] += cause.count
+            if len(tenants) != 1:
+                return tenants
+            [scope] = tenants
+        return Counter({scope: await self._dead.count(**which.filters(), tenant=scope)})
 
     async def do(self, order: Order, visit: Visit, form: Form) -> Done:
         which = Which.read(form)
@@ -125,6 +128,6 @@ def _choose(order: Order, which: Which, tenants: Counter[str]) -> Markup:
             el("a", word(tenant), href=address(order.path, **Which(which.given, tenant).query)),
             f": {amount(count)}",
         )
-        for tenant, count in tenants.most_common()
+        for tenant, count in tenants.most_common(MOST_TENANTS)
     ]
     return group(el("p", "They belong to several tenants. Whose are meant?"), el("ul", links))

@@ -108,6 +108,8 @@ class Dashboard:
             raise going_away()
         guest = self._door.enter(request, deed.needs)
         form = await read_form(request)
+        if not guest.stays():
+            raise Unauthorized("the key was revoked meanwhile")
         done = await deed.do(self._visit(guest, request.path_params, {}), form)
         if isinstance(done, Told):
             # Nothing keeps this fresh: it would take away what was typed.
@@ -140,8 +142,9 @@ class Dashboard:
             return {section.id: str(section.content) for section in shown.sections}
 
         key = (path, query, guest.viewer)
-        self._live.check_room(key)
-        pieces = self._live.follow(key, render, page.refresh_s, guest.stays)
+        whose = guest.viewer.scope
+        self._live.check_room(key, whose)
+        pieces = self._live.follow(key, whose, render, page.refresh_s, guest.stays)
         return EventStream(AppStream(pieces=pieces), lambda: None)
 
     def _find(self, path: str) -> tuple[Page, dict[str, str]]:

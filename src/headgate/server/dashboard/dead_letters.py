@@ -11,7 +11,8 @@ from headgate.server.dashboard.dead_filters import NAMES, TENANT, Which
 from headgate.server.dashboard.foreign import address, word
 from headgate.server.dashboard.forms import choice, filters, text
 from headgate.server.dashboard.html import Child, Markup, el, group
-from headgate.server.dashboard.job_words import DEAD_LETTERS, JOBS, add_tenants, id_link, pager
+from headgate.server.dashboard.job_words import DEAD_LETTERS, JOBS
+from headgate.server.dashboard.lists import add_tenants, id_link, pager
 from headgate.server.dashboard.moments import amount
 from headgate.server.dashboard.page import Page, Section, Shown, Visit
 from headgate.server.dashboard.parts import badge, empty, heading, table

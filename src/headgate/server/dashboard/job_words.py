@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from headgate.core.job import Job, JobState, Reason
-from headgate.server.dashboard.foreign import address, word
+from headgate.server.dashboard.foreign import word
 from headgate.server.dashboard.html import Child, Markup, el, group
+from headgate.server.dashboard.lists import add_tenants, id_link
 from headgate.server.dashboard.moments import amount
 from headgate.server.dashboard.page import Visit
 from headgate.server.dashboard.parts import badge, table
@@ -13,8 +14,6 @@ from headgate.server.dashboard.parts import badge, table
 JOBS: Final = "/jobs"
 DEAD_LETTERS: Final = "/dead-letters"
 BATCHES: Final = "/batches"
-SHORT_ID_CHARS: Final = 22
-"""The time, which many share, and some of what is by chance."""
 _TONES: Final[Mapping[JobState, str]] = {
     JobState.COMPLETED: "good",
     JobState.RUNNING: "busy",
@@ -32,12 +31,6 @@ def state_badge(job: Job) -> Markup:
     if job.state is JobState.PENDING and job.attempts:
         return badge("retrying", "warn")
     return badge(job.state.replace("_", " "), _TONES.get(job.state, "plain"))
-
-
-def id_link(path: str, id_: str) -> Markup:
-    """Shortened: an id is looked at here and copied from its own page."""
-    shown = id_ if len(id_) <= SHORT_ID_CHARS else f"{id_[:SHORT_ID_CHARS]}…"
-    return el("a", shown, href=address(path, id_), title=id_, class_="mono id")
 
 
 def outcome(job: Job) -> Markup:
@@ -86,20 +79,3 @@ def job_table(found: Sequence[Job], visit: Visit) -> Markup:
     ]
     add_tenants(heads, rows, [job.tenant for job in found], visit)
     return table(heads, rows, numeric=frozenset({len(heads) - 2, len(heads) - 1}))
-
-
-def add_tenants(heads: list[str], rows: list[list[Child]], tenants: Sequence[str], visit: Visit) -> None:
-    """A column that says whose each is, where not all are the viewer's own."""
-    if all(tenant == visit.viewer.tenant for tenant in tenants):
-        return
-    heads.insert(1, "Tenant")
-    for row, tenant in zip(rows, tenants, strict=True):
-        row.insert(1, word(tenant))
-
-
-def pager(path: str, visit: Visit, last: str | None, *kept: str) -> Markup | None:
-    """To older ones, after `last`, and back to the newest. `kept` are the filters that go along."""
-    asked = {name: visit.asked(name) for name in kept}
-    newest = None if visit.asked("after") is None else el("a", "Newest", href=address(path, **asked))
-    older = None if last is None else el("a", "Older", href=address(path, **asked, after=last), rel="next")
-    return None if newest is None and older is None else el("p", newest, older, class_="pager")

@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from headgate.core.batch_order import is_batch_id, job_id_of
-from headgate.core.errors import InvalidRequest, UnknownJob
+from headgate.core.errors import InvalidRequest
 from headgate.core.job import Job, JobState
 from headgate.server.dashboard import job
 from headgate.server.dashboard.foreign import address, word
 from headgate.server.dashboard.forms import choice, filters, text
 from headgate.server.dashboard.html import Markup, el, group
-from headgate.server.dashboard.job_look import JobLook
-from headgate.server.dashboard.job_words import BATCHES, DEAD_LETTERS, JOBS, job_table, pager
+from headgate.server.dashboard.job_words import BATCHES, DEAD_LETTERS, JOBS, job_table
+from headgate.server.dashboard.lists import pager
 from headgate.server.dashboard.moments import amount
 from headgate.server.dashboard.page import Page, Section, Shown, Visit
 from headgate.server.dashboard.parts import empty, tile, tiles
@@ -31,7 +31,7 @@ class Jobs:
 
     def __init__(self, sources: Sources) -> None:
         self._jobs = sources.gateway.jobs
-        self._look = JobLook(sources.gateway.jobs, sources.clock)
+        self._look = sources.job_look
 
     async def show(self, visit: Visit) -> Shown:
         found = await self._found(visit)
@@ -67,7 +67,7 @@ class Jobs:
         job_id = job_id_of(wanted) if is_batch_id(wanted) else wanted
         try:
             return [await self._jobs.get(job_id, tenant=visit.viewer.scope)]
-        except (UnknownJob, InvalidRequest):
+        except InvalidRequest:
             return []
 
 

@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from typing import Final
 
-from headgate.core.access import AccessKey, AccessState, Action, IssuedKey, Role
-from headgate.core.errors import HeadgateError, InvalidRequest
+from headgate.core.access import AccessKey, AccessState, Action, IssuedKey, Role, covers
+from headgate.core.errors import HeadgateError, InvalidRequest, ModelNotAllowed
 from headgate.core.messages import Lane
 from headgate.server.dashboard.foreign import address, joined, word
 from headgate.server.dashboard.forms import button
 from headgate.server.dashboard.html import Child, Markup, el, group
 from headgate.server.dashboard.key_form import KEYS, key_form, read_terms
 from headgate.server.dashboard.moments import amount
-from headgate.server.dashboard.page import Deed, Done, Form, Page, Section, Shown, Told, Visit
+from headgate.server.dashboard.page import Deed, Done, Form, Page, Section, Shown, Told, Viewer, Visit
 from headgate.server.dashboard.parts import badge, empty, heading, table
 from headgate.server.dashboard.sources import Sources
 from headgate.server.errors import read_error
@@ -55,7 +55,9 @@ class Keys:
 
     async def create(self, visit: Visit, form: Form) -> Told:
         try:
-            issued = await self._keys.create(read_terms(form, visit.tell.now))
+            terms = read_terms(form, visit.tell.now)
+            _check_models(visit.viewer, terms.models)
+            issued = await self._keys.create(terms)
         except HeadgateError as error:
             failed = read_error(error)
             return Told(await self._page(visit, form, failed.message), failed.status)
@@ -66,7 +68,10 @@ class Keys:
         keys = await self._keys.list()
         key = _find(keys, visit.path["key_id"])
         back = el("p", el("a", "All keys", href=KEYS))
-        return Shown("Revoke a key", [Section("revoke", _question(key, keys, visit))], back)
+        # Beside what is kept fresh: that is made once for all operators, and only one of them is meant.
+        own = el("p", "It has the name of the key you are logged in with.", class_="notice bad")
+        intro = group(back, own if key.name == visit.by else None)
+        return Shown("Revoke a key", [Section("revoke", _question(key, keys, visit))], intro)
 
     async def revoke(self, visit: Visit, _: Form) -> Done:
         key = await self._keys.revoke(_find(await self._keys.list(), visit.path["key_id"]).id)
@@ -83,6 +88,12 @@ class Keys:
             Section("create", key_form(form, usual=first, trouble=trouble)),
         ]
         return Shown("Keys", sections)
+
+
+def _check_models(viewer: Viewer, models: Sequence[str]) -> None:
+    """Nobody hands on more than they have."""
+    if viewer.models and not (models and all(covers(viewer.models, model) for model in models)):
+        raise ModelNotAllowed(f"your key is for {', '.join(viewer.models)[:200]}: make keys for these")
 
 
 def _find(keys: Sequence[AccessKey], key_id: str) -> AccessKey:
@@ -158,7 +169,6 @@ def _question(key: AccessKey, keys: Sequence[AccessKey], visit: Visit) -> Markup
         "No other key may operate: nobody will be able to log in here as an operator.",
         class_="notice bad",
     )
-    own = el("p", "It has the name of the key you are logged in with.", class_="notice bad")
     return el(
         "div",
         el(
@@ -169,7 +179,6 @@ def _question(key: AccessKey, keys: Sequence[AccessKey], visit: Visit) -> Markup
             "Whoever uses it is refused within 5 seconds. Its jobs go on; a revoked key cannot be taken back.",
         ),
         last if operators == [key] else None,
-        own if key.name == visit.by else None,
         el(
             "div",
             button("Revoke this key", address(KEYS, key.id, "revoke"), kind="danger"),

@@ -15,9 +15,10 @@ Sections: TypeAlias = Mapping[str, str]
 Render: TypeAlias = Callable[[], Awaitable[Sections]]
 BEAT_S: Final = 5.0
 """So often a viewer hears something, and is asked whether they may stay."""
-MOST_CHANNELS: Final = 100
+MOST_CHANNELS: Final = 50
+"""Different pages that are open: of one tenant, and of all operators."""
 REST_FACTOR: Final = 10
-LONGEST_REST_S: Final = 2.0
+LONGEST_REST_S: Final = 60.0
 """A page that takes long to make is made less often: it rests ten times as long as it took, up to this."""
 TROUBLE: Final = "trouble"
 """The part of every page that says why it is not fresh."""
@@ -41,20 +42,23 @@ class Live:
         for channel in self._channels.values():
             channel.stop()
 
-    def check_room(self, key: Hashable) -> None:
+    def check_room(self, key: Hashable, whose: str | None) -> None:
         """Raises when this page cannot be followed now."""
         if self.closed:
             raise going_away()
-        if key not in self._channels and len(self._channels) >= MOST_CHANNELS:
+        own = sum(channel.whose == whose for channel in self._channels.values())
+        if key not in self._channels and own >= MOST_CHANNELS:
             raise QueueFull(
                 f"{MOST_CHANNELS} different pages are open already; close some", retry_after_s=10.0
             )
 
     async def follow(
-        self, key: Hashable, render: Render, refresh_s: float, stays: Callable[[], bool]
+        self, key: Hashable, whose: str | None, render: Render, refresh_s: float, stays: Callable[[], bool]
     ) -> AsyncIterator[bytes]:
         """What changes on a page, as server-sent events. `key` names the page and the eyes it is seen with."""
-        channel = self._join(key, render, refresh_s)
+        if self.closed:
+            return  # Since there was room: this begins when the head of the answer is out.
+        channel = self._join(key, whose, render, refresh_s)
         sent: dict[str, str] = {}
         try:
             yield _HELLO
@@ -71,10 +75,10 @@ class Live:
         finally:
             self._leave(key, channel)
 
-    def _join(self, key: Hashable, render: Render, refresh_s: float) -> "_Channel":
+    def _join(self, key: Hashable, whose: str | None, render: Render, refresh_s: float) -> "_Channel":
         channel = self._channels.get(key)
-        if channel is None or channel.over:
-            channel = self._channels[key] = _Channel(render, refresh_s, self._clock)
+        if channel is None:
+            channel = self._channels[key] = _Channel(whose, render, refresh_s, self._clock)
         channel.viewers += 1
         return channel
 
@@ -82,14 +86,14 @@ class Live:
         channel.viewers -= 1
         if channel.viewers == 0:
             channel.stop()
-            if self._channels.get(key) is channel:
-                del self._channels[key]
+            del self._channels[key]
 
 
 class _Channel:
     """One page as it is now."""
 
-    def __init__(self, render: Render, refresh_s: float, clock: Clock) -> None:
+    def __init__(self, whose: str | None, render: Render, refresh_s: float, clock: Clock) -> None:
+        self.whose = whose
         self.sections: dict[str, str] = {TROUBLE: ""}
         self.viewers = 0
         self.over = False
@@ -115,7 +119,14 @@ class _Channel:
                 beat_at = ended_at + BEAT_S
                 self._ring()
             rest_s = min(LONGEST_REST_S, (ended_at - began_at) * REST_FACTOR)
-            await self._clock.sleep(max(self._refresh_s, rest_s))
+            await self._rest(max(self._refresh_s, rest_s))
+
+    async def _rest(self, rest_s: float) -> None:
+        while rest_s > BEAT_S:
+            await self._clock.sleep(BEAT_S)
+            self._ring()
+            rest_s -= BEAT_S
+        await self._clock.sleep(rest_s)
 
     async def _made(self) -> Sections:
         try:

@@ -39,6 +39,7 @@ def _requests(spans: Sequence[Span]) -> Markup:
         "Requests",
         ("answered", "c1", [span.answered for span in spans]),
         ("failed", "c2", [span.failed for span in spans]),
+        ("refused", "c3", [span.refused for span in spans]),
         ("cancelled", "c4", [span.cancelled for span in spans]),
     )
 
@@ -46,7 +47,7 @@ def _requests(spans: Sequence[Span]) -> Markup:
 def _troubles(spans: Sequence[Span]) -> Markup:
     return _rates(
         "Trouble",
-        ("refused by gates", "c2", [span.refused for span in spans]),
+        ("refused by gates", "c2", [span.gate_refusals for span in spans]),
         ("retries", "c3", [span.retries for span in spans]),
     )
 

@@ -6,12 +6,14 @@ from typing import Final
 from headgate.core.access import Action
 from headgate.core.operator_pause import OperatorPause, pause_over
 from headgate.dispatch.routes import Route
+from headgate.server.dashboard.foreign import word
 from headgate.server.dashboard.forms import button, filters, needed, text
 from headgate.server.dashboard.html import Child, Markup, el, group
+from headgate.server.dashboard.lists import id_link
 from headgate.server.dashboard.moments import Moments
 from headgate.server.dashboard.page import Deed, Done, Form, Page, Section, Shown, Visit
 from headgate.server.dashboard.parts import badge, empty, heading, table
-from headgate.server.dashboard.requests import request_link
+from headgate.server.dashboard.requests import PATH as REQUESTS
 from headgate.server.dashboard.sources import Sources
 from headgate.server.dashboard.upstreams import UpstreamView, look
 from headgate.server.dashboard.wrong import LOW_BUDGET, upstream_trouble
@@ -74,14 +76,22 @@ class Models:
             words = "A family: its members appear here when they are called." if family else "Not called yet."
             return el("p", words, class_="faint")
         views = look([route])
-        return [gates(views, visit.tell, named=False), [self._failures(view, visit.tell) for view in views]]
+        return [gates(views, visit.tell, named=False), [self._failures(view, visit) for view in views]]
 
-    def _failures(self, view: UpstreamView, tell: Moments) -> Markup | None:
+    def _failures(self, view: UpstreamView, visit: Visit) -> Markup | None:
+        """Everybody's, but for the ids of other tenants' requests."""
         status = view.status
         failures = self._sources.failures.of(status.model, status.upstream)
         if not failures:
             return None
-        rows = [(tell.ago(past.at), past.error, request_link(past.request_id)) for past in failures]
+        rows = [
+            (
+                visit.tell.ago(past.at),
+                word(past.error),
+                id_link(REQUESTS, past.request_id) if visit.viewer.scope in {None, past.tenant} else "–",
+            )
+            for past in failures
+        ]
         return el(
             "details",
             el("summary", f"Last failures of {status.upstream}"),

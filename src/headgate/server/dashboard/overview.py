@@ -8,7 +8,6 @@ from headgate.core.job import JobState
 from headgate.core.ports.store import StoreHealth
 from headgate.observe.series import SPAN_S, Span
 from headgate.server.dashboard.html import Markup, el, group
-from headgate.server.dashboard.job_look import JobLook
 from headgate.server.dashboard.minutes import Minutes
 from headgate.server.dashboard.models import gates
 from headgate.server.dashboard.moments import Moments, amount, milliseconds
@@ -17,7 +16,7 @@ from headgate.server.dashboard.parts import empty, heading, tile, tiles
 from headgate.server.dashboard.requests import request_table
 from headgate.server.dashboard.sources import Sources
 from headgate.server.dashboard.upstreams import UpstreamView, look
-from headgate.server.dashboard.wrong import everything
+from headgate.server.dashboard.wrong import MANY_TROUBLED, everything
 
 MINUTE: Final = 60 // SPAN_S
 MOST_GATES: Final = 30
@@ -33,13 +32,15 @@ class Overview:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._minutes = Minutes(sources.series, sources.clock.now)
-        self._jobs = JobLook(sources.gateway.jobs, sources.clock)
 
     async def show(self, visit: Visit) -> Shown:
         if not visit.viewer.may(Action.WATCH):
             return self._own(visit)
         views = look(self._sources.gateway.routes.known())
-        minute, jobs = self._sources.series.together(MINUTE), await self._jobs.counts(visit.viewer.scope)
+        minute, jobs = (
+            self._sources.series.together(MINUTE),
+            await self._sources.job_look.counts(visit.viewer.scope),
+        )
         sections = [
             Section("wrong", self._wrong(views, minute, visit.tell)),
             Section("numbers", self._numbers(views, minute, jobs)),
@@ -81,15 +82,14 @@ class Overview:
     def _numbers(self, views: Sequence[UpstreamView], minute: Span, jobs: Mapping[str, int] | None) -> Markup:
         series = self._sources.series
         per_s = series.together(2).ended / series.covered_s(2)
-        failed = minute.failed / minute.ended if minute.ended else 0.0
         p50, p99 = (milliseconds(minute.latency.percentile_ms(share)) for share in (0.5, 0.99))
         ended = f"{amount(minute.ended)} in a minute"
         return tiles(
             tile("Requests", f"{amount(round(per_s, 1))}/s", ended),
-            tile("Failed", f"{failed:.1%}", f"{amount(minute.failed)} in a minute", tone=_tone(failed, 0.05)),
+            _share_tile("Failed", minute.failed, minute.ended, "bad"),
+            _share_tile("Refused", minute.refused, minute.ended, "warn"),
             tile("Latency", p50, f"p99 {p99}"),
             tile("Retries", amount(minute.retries), "in a minute"),
-            tile("Refused", amount(minute.refused), "in a minute", tone=_tone(minute.refused, 1, "warn")),
             *_gate_tiles(views),
             _job_tile(jobs),
         )
@@ -107,11 +107,18 @@ def _job_tile(jobs: Mapping[str, int] | None) -> Markup:
     if jobs is None:
         return tile("Jobs waiting", "–")
     dead = jobs.get(JobState.DEAD_LETTER, 0)
-    return tile("Jobs waiting", amount(jobs.get(JobState.PENDING, 0)), f"{amount(dead)} dead letters")
+    return tile(
+        "Jobs waiting",
+        amount(jobs.get(JobState.PENDING, 0)),
+        f"{amount(dead)} dead letter{'' if dead == 1 else 's'}",
+    )
 
 
-def _tone(value: float, bound: float, tone: str = "bad") -> str | None:
-    return tone if value >= bound else None
+def _share_tile(label: str, count: int, ended: int, tone: str) -> Markup:
+    share = count / ended if ended else 0.0
+    return tile(
+        label, f"{share:.1%}", f"{amount(count)} in a minute", tone=tone if share >= MANY_TROUBLED else None
+    )
 
 
 def _gates(views: Sequence[UpstreamView], tell: Moments) -> Markup:

@@ -65,3 +65,8 @@ def facts(pairs: Iterable[tuple[str, Child]]) -> Markup:
 
 def heading(words: str, *beside: Child) -> Markup:
     return el("div", el("h2", words), beside, class_="heading")
+
+
+def prose(words: str) -> Child:
+    """Sentences with `commands` in them."""
+    return [el("code", piece) if odd % 2 else piece for odd, piece in enumerate(words.split("`"))]

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from typing import Final
-from urllib.parse import quote, urlencode
 
-from headgate.core.access import Action
 from headgate.core.errors import InvalidRequest, UnknownRequest
 from headgate.observe.recent import MOST_KEPT, RequestStory, Status
+from headgate.server.dashboard.foreign import word
 from headgate.server.dashboard.forms import choice, filters, text
 from headgate.server.dashboard.html import Child, Markup, el, group
+from headgate.server.dashboard.lists import add_tenants, id_link, pager
 from headgate.server.dashboard.moments import amount, milliseconds
 from headgate.server.dashboard.page import Page, Section, Shown, Visit
 from headgate.server.dashboard.parts import badge, empty, facts, heading, table
@@ -16,9 +16,13 @@ from headgate.server.dashboard.sources import Sources
 
 PATH: Final = "/requests"
 SHOWN: Final = 50
-SHORT_ID_CHARS: Final = 16
 _TIMES: Final = {"wait": "waited", "good": "answered after", "bad": "failed after"}
-_TONES: Final = {Status.OK: "good", Status.FAILED: "bad", Status.CANCELLED: "plain"}
+_TONES: Final = {
+    Status.OK: "good",
+    Status.FAILED: "bad",
+    Status.REFUSED: "warn",
+    Status.CANCELLED: "plain",
+}
 _STATUSES: Final = {"": "All", **{status.value: status.value for status in Status}}
 
 
@@ -38,7 +42,7 @@ class Requests:
 
     async def recent(self, visit: Visit) -> Shown:
         found = self._found(visit)
-        more = found[SHOWN - 1].id if len(found) > SHOWN else None
+        last = found[SHOWN - 1].id if len(found) > SHOWN else None
         form = filters(
             text("q", "Request id", visit.asked("q"), placeholder="Search ( / )"),
             text("model", "Model", visit.asked("model"), kind="text"),
@@ -46,9 +50,8 @@ class Requests:
             to=PATH,
         )
         body = request_table(found[:SHOWN], visit) if found else self._nothing(visit)
-        return Shown(
-            "Requests", [Section("requests", group(body, _pager(visit, more)), "section steady")], form
-        )
+        listed = group(body, pager(PATH, visit, last, "model", "status"))
+        return Shown("Requests", [Section("requests", listed, "section steady")], form)
 
     async def one(self, visit: Visit) -> Shown:
         story = self._sources.recent.get(visit.path["request_id"], tenant=visit.viewer.scope)
@@ -95,43 +98,31 @@ def _status(asked: str | None) -> Status | None:
 
 def request_table(found: Sequence[RequestStory], visit: Visit) -> Markup:
     """The latest end first."""
-    everybody = visit.viewer.may(Action.OPERATE)
-    heads = ["Ended", "Request", "Model", "Outcome", "Took", "Waited", "Calls"]
-    rows = [
+    heads = ["Request", "Ended", "Model", "Outcome", "Took", "Waited", "Calls"]
+    rows: list[list[Child]] = [
         [
+            id_link(PATH, story.id),
             visit.tell.ago(story.ended_at),
-            request_link(story.id),
-            _model(story),
-            [badge(story.status, _TONES[story.status]), " ", story.error],
+            word(_model(story)),
+            _outcome(story),
             milliseconds(story.latency_ms),
             milliseconds(story.queue_ms),
             len(story.attempts),
         ]
         for story in found
     ]
-    if everybody:
-        heads.insert(3, "Tenant")
-        for row, story in zip(rows, found, strict=True):
-            row.insert(3, story.tenant)
+    add_tenants(heads, rows, [story.tenant for story in found], visit)
     last = len(heads)
     return table(heads, rows, numeric=frozenset({last - 3, last - 2, last - 1}))
 
 
-def request_link(request_id: str) -> Markup:
-    """Shortened: an id is looked at here and copied from its own page."""
-    shown = request_id if len(request_id) <= SHORT_ID_CHARS else f"{request_id[:SHORT_ID_CHARS]}…"
-    return el("a", shown, href=f"{PATH}/{quote(request_id, safe='')}", title=request_id, class_="mono id")
+def _outcome(story: RequestStory) -> Markup:
+    error = None if story.error is None else [" ", word(story.error)]
+    return group(badge(story.status, _TONES[story.status]), error)
 
 
 def _model(story: RequestStory) -> str:
     return story.model if story.upstream in {None, story.model} else f"{story.model} → {story.upstream}"
-
-
-def _pager(visit: Visit, more: str | None) -> Markup | None:
-    if more is None:
-        return None
-    kept = {name: value for name in ("model", "status") if (value := visit.asked(name)) is not None}
-    return el("p", el("a", "Older", href=f"{PATH}?{urlencode({**kept, 'after': more})}"), class_="pager")
 
 
 def _facts(story: RequestStory, visit: Visit) -> Markup:
@@ -139,8 +130,8 @@ def _facts(story: RequestStory, visit: Visit) -> Markup:
     tokens = None if usage is None else f"{amount(usage.input_tokens)} in, {amount(usage.output_tokens)} out"
     return facts(
         [
-            ("Outcome", [badge(story.status, _TONES[story.status]), " ", story.error]),
-            ("Model", story.model),
+            ("Outcome", _outcome(story)),
+            ("Model", word(story.model)),
             ("Upstream", story.upstream),
             ("Lane", story.lane),
             ("Ended", visit.tell.ago(story.ended_at)),
@@ -149,8 +140,8 @@ def _facts(story: RequestStory, visit: Visit) -> Markup:
             ("First token after", _some(story.first_token_ms)),
             ("Tokens", tokens if usage is None or not usage.estimated else f"{tokens} (estimated)"),
             ("Cost", None if story.cost_usd is None else f"${story.cost_usd:.6f}"),
-            ("Tenant", story.tenant),
-            ("Agent", story.agent_id),
+            ("Tenant", word(story.tenant)),
+            ("Agent", None if story.agent_id is None else word(story.agent_id)),
         ]
     )
 
@@ -168,7 +159,7 @@ def _attempts(story: RequestStory) -> Markup:
             attempt.upstream,
             badge("answered", "good")
             if attempt.error is None
-            else group(badge("failed", "bad"), " ", attempt.error),
+            else group(badge("failed", "bad"), " ", word(attempt.error)),
             milliseconds(attempt.duration_ms),
             milliseconds(attempt.wait_ms),
         )

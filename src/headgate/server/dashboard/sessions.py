@@ -6,7 +6,8 @@ from typing import Final
 from headgate.server.access import Access, Caller
 
 LONGEST_S: Final = 12 * 3600.0
-MOST: Final = 1000
+MOST_EACH: Final = 20
+"""Of one key: whoever logs in again and again ends their own sessions, not those of others."""
 
 
 class Sessions:
@@ -19,10 +20,11 @@ class Sessions:
         self._open: dict[str, tuple[Caller, float]] = {}
 
     def open(self, caller: Caller) -> str:
+        living = [one for one in list(self._open) if self.find(one) is caller]
+        for one in living[: 1 - MOST_EACH]:
+            self.close(one)
         session_id = self._new_id() + self._new_id()
         self._open[session_id] = (caller, self._now() + LONGEST_S)
-        if len(self._open) > MOST:
-            del self._open[next(iter(self._open))]
         return session_id
 
     def find(self, session_id: str) -> Caller | None:

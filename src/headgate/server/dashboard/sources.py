@@ -11,6 +11,7 @@ from headgate.observe.recent import RecentRequests
 from headgate.observe.series import Series
 from headgate.runner.access_keys import AccessKeys
 from headgate.server.access import Access
+from headgate.server.dashboard.job_look import JobLook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,7 @@ class Sources:
     clock: Clock
     alerts: AlertBoard
     keys: AccessKeys
+    job_look: JobLook
 
 
 def listen(
@@ -48,4 +50,5 @@ def listen(
         clock=clock,
         alerts=alerts,
         keys=AccessKeys(gateway.durable, clock, new_id),
+        job_look=JobLook(gateway.jobs, clock),
     )

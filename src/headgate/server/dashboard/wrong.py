@@ -1,22 +1,56 @@
 """What is wrong right now, in words: what, where, for how long, and what to do. Values in, words out."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
 from headgate.core.alerts import Alert
-from headgate.core.failures import Failure
+from headgate.core.errors import (
+    CheckBroken,
+    DeadlineExceeded,
+    Draining,
+    ModelPaused,
+    Preempted,
+    QueueFull,
+    RateLimited,
+    RetryBudgetSpent,
+    UpstreamThrottled,
+)
+from headgate.core.failures import Failure, FailureKind
 from headgate.core.health import Condition
 from headgate.core.operator_pause import OperatorPause, pause_over
+from headgate.observe.recent import REFUSALS, Status
 from headgate.observe.series import Span
 from headgate.server.dashboard.html import Child, Markup, el
 from headgate.server.dashboard.moments import Moments, amount
+from headgate.server.dashboard.parts import prose
 from headgate.server.dashboard.upstreams import UpstreamView
 
 LOW_BUDGET: Final = 0.2
-MANY_FAILED: Final = 0.05
+MANY_TROUBLED: Final = 0.05
+"""The share of requests that fail, or are refused, from which on it is told."""
 FEWEST_ENDED: Final = 20
+REASONS: Final[Mapping[str, str]] = {
+    QueueFull.code: "the queue was full",
+    UpstreamThrottled.code: "the provider asked everybody to wait",
+    ModelPaused.code: "an operator paused the model",
+    RetryBudgetSpent.code: "the retry budget was spent",
+    RateLimited.code: "a key had used up its limits",
+    Draining.code: "the process was shutting down",
+    DeadlineExceeded.code: "their time was up",
+    CheckBroken.code: "the caller's own check broke",
+    Preempted.code: "interactive calls took their slots",
+    FailureKind.THROTTLED: "the provider kept asking to wait",
+    FailureKind.TRANSIENT: "the provider was down or slow",
+    FailureKind.INVALID_OUTPUT: "the answers could not be used",
+    FailureKind.REJECTED: "the provider found the requests wrong",
+    FailureKind.MISCONFIGURED: "the provider refuses our key, the model's name or our permissions",
+    FailureKind.BROKEN: "something broke in the gateway; its log says what",
+    FailureKind.EXPIRED: "their time was up at the provider",
+}
+"""Why requests end badly, after `because`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +62,8 @@ class Trouble:
     more: Child
     link: str
     grave: bool = False
+    joint: str = ": "
+    """Between where and the state."""
 
     @property
     def tone(self) -> str:
@@ -36,7 +72,7 @@ class Trouble:
     def markup(self) -> Markup:
         where = el("strong", el("a", self.where, href=self.link))
         more = None if self.more is None else [", ", self.more]
-        return el("li", where, ": ", self.state, more, class_=self.tone)
+        return el("li", where, self.joint, prose(self.state), more, class_=self.tone)
 
 
 def upstream_trouble(
@@ -75,15 +111,33 @@ def pause_troubles(pauses: Mapping[str, OperatorPause], tell: Moments) -> Iterat
         yield Trouble(pause.model, "paused", more, models_link(pause.model))
 
 
-def failing(minute: Span) -> Trouble | None:
-    """Many of the last minute's requests failed, whatever the reason."""
-    if minute.ended < FEWEST_ENDED or minute.failed < MANY_FAILED * minute.ended:
-        return None
-    share = f"{minute.failed / minute.ended:.0%} of the last minute's {amount(minute.ended)} failed"
-    reason, count = minute.reasons.most_common(1)[0]
-    return Trouble(
-        "Requests", share, f"{amount(count)} of them: {reason}", "/requests?status=failed", grave=True
-    )
+def request_troubles(minute: Span) -> Iterator[Trouble]:
+    """Many of the last minute's requests failed, or were refused. The one is trouble, the other may be mere load."""
+    for status, verb, count in (
+        (Status.FAILED, "failed", minute.failed),
+        (Status.REFUSED, "were refused", minute.refused),
+    ):
+        if minute.ended < FEWEST_ENDED or count < MANY_TROUBLED * minute.ended:
+            continue
+        refused = status is Status.REFUSED
+        why = Counter(
+            {reason: times for reason, times in minute.reasons.items() if (reason in REFUSALS) is refused}
+        )
+        yield Trouble(
+            f"{amount(count)} of the last minute's {amount(minute.ended)} requests",
+            f"{verb}{_commonest(why)}",
+            None,
+            f"/requests?status={status}",
+            grave=not refused,
+            joint=" ",
+        )
+
+
+def _commonest(reasons: Counter[str]) -> str:
+    """`: the queue was full (queue_full)`."""
+    reason, count = reasons.most_common(1)[0]
+    words = f"{REASONS[reason]} ({reason})" if reason in REASONS else reason
+    return f": {words}" if len(reasons) == 1 else f", {amount(count)} of them because {words}"
 
 
 def everything(
@@ -110,7 +164,7 @@ def everything(
         for view in views
         if pause_over(pauses, view.status.model) is None
     ]
-    troubles.append(failing(minute))
+    troubles += request_troubles(minute)
     return sorted(filter(None, troubles), key=lambda trouble: not trouble.grave)
 
 

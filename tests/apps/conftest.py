@@ -1,0 +1,5 @@
+"""Applications have commands, too."""
+
+from cli.conftest import desk
+
+__all__ = ["desk"]
