@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # The build backend comes from the lock too, so no build step resolves anything by itself.
 INSTALL_SELF := $(PIP) install --no-deps --no-build-isolation --no-index --editable .
-WORKERS ?= auto
+# Tests wait for processes, sockets and pages more than they compute: one more than there are cores.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 
 .PHONY: help demo test browser check format bench soak crash lock clean
 

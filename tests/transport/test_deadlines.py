@@ -80,8 +80,8 @@ def test_each_deadline_ends_the_call_on_time_with_its_own_error(name: str, play:
             with pytest.raises(expected, match=text):
                 await ask(transport, server.url(), limits)
             took_s = time.monotonic() - start
-            assert bound_s - 0.01 <= took_s < bound_s + 1
-            await eventually(lambda: server.peers[0].ended, 1)
+            assert bound_s - 0.01 <= took_s < bound_s + 5
+            await eventually(lambda: server.peers[0].ended, 10)
             await transport.aclose()
 
     play(scene)

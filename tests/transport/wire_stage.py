@@ -37,6 +37,9 @@ class Peer:
     async def send(self, *pieces: bytes) -> None:
         """Each piece on its own, with a breath in between so that they arrive apart."""
         for piece in pieces:
+            if self.writer.is_closing():
+                # uvloop would call it a RuntimeError.
+                raise ConnectionResetError
             self.writer.write(piece)
             await self.writer.drain()
             self.sent_bytes += len(piece)
