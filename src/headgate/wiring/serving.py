@@ -1,7 +1,9 @@
 """`headgate serve`, put together: a gateway, its keys, its metrics, one port."""
 
+import gc
 import logging
 import math
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -71,7 +73,7 @@ async def serve(settings: Settings, *, work: bool = True) -> AsyncIterator[Serve
             )
             port = await serving.start(address.host, address.port)
             try:
-                prices.load()
+                threading.Thread(target=_settle, args=[prices.load()], daemon=True).start()
                 if work:
                     await gateway.work()
                 yield Served(gateway, serving, address.host, port)
@@ -80,6 +82,12 @@ async def serve(settings: Settings, *, work: bool = True) -> AsyncIterator[Serve
         finally:
             await access.aclose()
             await metrics.aclose()
+
+
+def _settle(loading: threading.Thread) -> None:
+    """What is loaded by now stays for good. Looking for garbage among it would stop everybody for 20 ms at a time."""
+    loading.join()
+    gc.freeze()
 
 
 def _limits(settings: Settings) -> HttpLimits:
