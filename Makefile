@@ -32,7 +32,7 @@ demo: $(VENV)/.run ## A storm on a gateway of its own, with a verdict
 	@$(BIN)/headgate demo
 
 test: $(VENV)/.dev browser ## All tests
-	@$(BIN)/pytest -n $(WORKERS)
+	@$(BIN)/pytest -n $(WORKERS) $(if $(filter true,$(CI)),--reruns 1 -raR)
 
 browser: ## A chromium for the tests of pages: Debian's, where there is none
 	@for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit 0; done; \
