@@ -51,8 +51,10 @@ class KeyService:
         self.busy = asyncio.Event()
         self.answering = asyncio.Event()
         self.answering.set()
+        self._writers: list[asyncio.StreamWriter] = []
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writers.append(writer)
         await reader.readuntil(b"\r\n\r\n")
         self.asked += 1
         self.busy.set()
@@ -72,6 +74,12 @@ class KeyService:
         await writer.drain()
         writer.close()
 
+    async def aclose(self) -> None:
+        self.answering.set()
+        for writer in self._writers:
+            writer.close()
+        await asyncio.gather(*(writer.wait_closed() for writer in self._writers), return_exceptions=True)
+
 
 @asynccontextmanager
 async def key_service(monkeypatch: pytest.MonkeyPatch, lasting_s: float) -> AsyncIterator[KeyService]:
@@ -82,8 +90,8 @@ async def key_service(monkeypatch: pytest.MonkeyPatch, lasting_s: float) -> Asyn
     try:
         yield service
     finally:
-        service.answering.set()
         server.close()
+        await service.aclose()
 
 
 def test_keys_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
