@@ -89,7 +89,7 @@ class Desk:
         async with headgate.open(settings, env={}, tasks=TASKS, work=True) as gateway:
             # One look at both states: between two looks a job may go from one to the other.
             async with asyncio.timeout(PATIENCE_S):
-                while await _live(gateway):
+                while await _live(gateway):  # noqa: ASYNC110 - nobody tells of the last one
                     await asyncio.sleep(0.01)
 
     def look(self, job_id: str) -> Job:
