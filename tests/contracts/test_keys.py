@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from contracts.job_stage import LEASE_S, NOW, a_job, a_key, join, reserve
+from contracts.job_stage import NOW, a_job, a_key, join, reserve
 from stores_under_test import Home, on_each_store
 
 from headgate.core.errors import KeyInProgress, KeyMismatch
@@ -149,7 +149,7 @@ async def test_a_dead_owners_key_is_taken_over(
     if gone == "left":
         await store.leave("n1")
     else:
-        await store.bury_nodes(["n1"], now=NOW)
+        await store.bury_dead(["n1"])
 
     verdict = await reserve(store, a_key(), node="n2", unknown=unknown)
 
@@ -163,13 +163,14 @@ async def test_a_dead_owners_key_is_taken_over(
 
 
 @on_each_store
-async def test_a_late_owners_key_is_taken_over_before_anybody_buries_it(store: Store) -> None:
-    """A process without workers has nobody who buries the dead: the owner's lease itself must do."""
+async def test_the_key_of_a_silent_node_is_taken_over_and_no_clock_takes_part(store: Store) -> None:
+    """However late it is by the clock of the node that asks: only a burial ends a node."""
     await join(store, "n1")
     lease = await take_key(store, node="n1")
-    assert await reserve(store, a_key(), node="n2", now=NOW + LEASE_S - 1) == InProgress()
+    assert await reserve(store, a_key(), node="n2", now=NOW + 3599) == InProgress()
+    await store.bury_silent("n1", 0)
 
-    verdict = await reserve(store, a_key(), node="n2", now=NOW + LEASE_S + 1)
+    verdict = await reserve(store, a_key(), node="n2", now=NOW)
 
     assert isinstance(verdict, Run)
     assert not await store.finish("local", a_key(), lease, status=200, body=b"late")
@@ -181,7 +182,7 @@ async def test_only_one_takes_over(store: Store, home: Home) -> None:
     nodes = [f"n{number}" for number in range(50)]
     await join(store, "dead", *nodes)
     await take_key(store, node="dead")
-    await store.bury_nodes(["dead"], now=NOW)
+    await store.bury_dead(["dead"])
     stores = [store, await home.open()]
     verdicts: list[Verdict] = await asyncio.gather(
         *(reserve(stores[number % 2], a_key(), node=node) for number, node in enumerate(nodes))
@@ -196,7 +197,7 @@ async def test_the_old_owner_is_fenced(store: Store) -> None:
     """It was only asleep. Its writes carry the old lease, and change nothing of its successor's."""
     await join(store, "old", "new")
     old = await take_key(store, node="old")
-    await store.bury_nodes(["old"], now=NOW)
+    await store.bury_dead(["old"])
     new = await take_key(store, node="new")
 
     assert not await store.mark_sent("local", a_key(), old)

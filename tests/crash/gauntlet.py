@@ -31,7 +31,7 @@ VERBS: Final = (
     *("add_access_key", "revoke_access_key"),
     *("expire", "replay", "discard", "cancel", "cancel_batch", "prune", "purge_keys"),
     *("claim", "promote", "save_step", "save_progress", "settle"),
-    *("bury_nodes", "cool", "revive", "renew", "leave"),
+    *("bury_dead", "cool", "revive", "renew", "leave"),
 )
 """Every verb that commits, in the order in which a run first gets there."""
 LEASE_S: Final = 1.0

@@ -186,7 +186,7 @@ def test_after_a_crash_past_sending_the_operators_policy_decides(
         heir = gateway(world, tmp_path, idempotency={"unknown": unknown})
         await heir.jobs.count()
         # As a crash leaves it: the node gone, its key still `sent`.
-        await heir._durable.store.bury_nodes([dying._durable.node.id], now=world.clock.utc().timestamp())
+        await heir._durable.store.bury_dead([dying._durable.node.id])
         if runs:
             assert not (await ask(heir)).replayed
             assert calls(heir) == 1
@@ -214,7 +214,7 @@ def test_a_key_that_was_reserved_but_not_sent_runs_again_whatever_the_policy(tmp
         await world.clock.sleep(5)
         heir = gateway(world, tmp_path, idempotency={"unknown": "refuse"})
         await heir.jobs.count()
-        await heir._durable.store.bury_nodes([dying._durable.node.id], now=world.clock.utc().timestamp())
+        await heir._durable.store.bury_dead([dying._durable.node.id])
         assert not (await ask(heir)).replayed
         for task in (busy, waiting):
             task.cancel()

@@ -26,6 +26,9 @@ class FakeClock:
     def now(self) -> float:
         return self.time
 
+    def since_boot(self) -> float:
+        return self.time
+
     def utc(self) -> datetime:
         return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.time)
 

@@ -297,7 +297,7 @@ async def test_a_full_queue_sends_jobs_back_uncounted(stages: JobStages) -> None
 async def _declare_dead(stage: JobStage) -> None:
     """What other nodes do with one that was not heard of: its claims are gone, and it finds out at its renewal."""
     durable = stage.gateway.durable
-    await durable.store.bury_nodes([durable.node.id], now=stage.epoch)
+    await durable.store.bury_dead([durable.node.id])
 
 
 @on_job_stages

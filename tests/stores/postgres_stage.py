@@ -45,7 +45,7 @@ async def opened(url: str, **options: Any) -> AsyncIterator[PostgresStore]:
     store = PostgresStore(url, **{"clock": SystemClock(), "new_id": new_id, **options})
     await store.open()
     try:
-        await store.join("n", now=NOW, lease_s=LEASE_S)
+        await store.join("n")
         yield store
     finally:
         await store.aclose()

@@ -6,7 +6,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from contracts.job_stage import an_access_key
 from stores.postgres_stage import AheadClock, a_job, after, opened
-from stores_under_test import nodes_of
 
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.job import Entry, JobState
@@ -62,12 +61,10 @@ def test_a_node_with_a_wrong_clock_works_in_the_databases_time(postgres_url: str
         async with opened(postgres_url) as right, opened(postgres_url, clock=wrong) as ahead:
             now = right._clock.utc().timestamp()
             its_now = wrong.utc().timestamp()
-            await ahead.join("ahead", now=its_now, lease_s=30)
+            await ahead.join("ahead")
             await ahead.accept([a_job(id="j", run_at=its_now, expires_at=its_now + 600)], now=its_now)
             (claim,) = await right.claim([Want("m", 9)], node="n", suspects=0, now=now)
             assert claim.run_at == pytest.approx(now, abs=5)
-            assert await right.bury_nodes(None, now=now + 20) >= 0
-            assert "ahead" in await nodes_of(right)
             failed = Failed(Failure(kind=FailureKind.TRANSIENT))
             await right.settle([after(claim, failed, now=now)], now=now)
             job = await ahead.find("j")
@@ -85,7 +82,7 @@ def test_without_following_the_clock_times_stay_as_they_are(postgres_url: str) -
 
     async def main() -> None:
         async with opened(postgres_url, clock=AheadClock(1e8), follow_clock=False) as store:
-            await store.renew("n", now=5.0, lease_s=30)
+            await store.renew("n")
             assert store._times.skew_s == 0.0
 
     asyncio.run(main())
@@ -98,13 +95,8 @@ def test_a_clock_that_was_set_just_now_buries_nobody(postgres_url: str) -> None:
         clock = AheadClock(0.0)
         async with opened(postgres_url, clock=clock) as store:
             now = clock.utc().timestamp()
-            await store.join("alive", now=now, lease_s=30)
             await store.accept([a_job(id="j", run_at=now, expires_at=now + 600)], now=now)
             clock.set(3600.0)
-            later = clock.utc().timestamp()
-            await store.bury_nodes(None, now=later)
-            assert "alive" in await nodes_of(store)
-            clock.set(7200.0)
             assert not await store.expire(now=clock.utc().timestamp(), limit=9)
 
     asyncio.run(main())

@@ -122,7 +122,7 @@ def test_many_kinds_of_verbs_share_a_commit(tmp_path: Path) -> None:
             *(store.accept([a_job()], now=NOW) for _ in range(20)),
             *(end(store, claim, Completed(b"1")) for claim in claims),
             *(store.save_progress("r0", 1, progress=b"1") for _ in range(20)),
-            *(store.renew("n1", now=NOW, lease_s=30) for _ in range(20)),
+            *(store.renew("n1") for _ in range(20)),
         )
         assert commits.count <= 4
 

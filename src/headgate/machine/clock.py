@@ -8,6 +8,7 @@ from typing import Final
 
 TIMER_SLACK_S: Final = 0.002
 """uvloop counts in milliseconds: a timer may ring one before its time, and it is its time that has come all the same."""
+_COUNTS_SLEEP: Final = hasattr(time, "CLOCK_BOOTTIME")
 
 
 class SystemClock:
@@ -16,6 +17,10 @@ class SystemClock:
     __slots__ = ()
 
     now = staticmethod(time.monotonic)
+
+    def since_boot(self) -> float:
+        # `time.monotonic()` stops while a machine sleeps. Only Linux has a clock that does not.
+        return time.clock_gettime(time.CLOCK_BOOTTIME) if _COUNTS_SLEEP else time.monotonic()
 
     def utc(self) -> datetime:
         return datetime.now(UTC)

@@ -159,6 +159,9 @@ class VirtualClock:
     def now(self) -> float:
         return self._loop.time()
 
+    def since_boot(self) -> float:
+        return self._loop.time()
+
     def utc(self) -> datetime:
         return self._epoch + timedelta(seconds=self._loop.time())
 

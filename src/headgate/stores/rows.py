@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from headgate.core.job import Attempt, Cause, Claim, Ended, Entry, Job, JobState, Reason
+from headgate.core.job import Attempt, Cause, Claim, Ended, Entry, Job, JobState, Lost, Reason
 from headgate.core.messages import Lane
 from headgate.core.ports.jobs import Backlog
 from headgate.core.record import Record
@@ -143,6 +143,11 @@ def read_claim(row: Sequence[Any]) -> Claim:
         metadata=row[21],
         batch_id=row[22],
     )
+
+
+def read_lost(row: Sequence[Any]) -> Lost:
+    """A row of `lost`: a claim, and what is known of its node's death."""
+    return Lost(read_claim(row), silences=row[23], alone=bool(row[24]))
 
 
 def read_expired(row: Sequence[Any], now: float) -> Ended:

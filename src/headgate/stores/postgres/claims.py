@@ -40,22 +40,28 @@ class ClaimVerbs(Verbs):
         self._numbers = itertools.count(secrets.randbits(48))
         self._unsure = {}
 
-    async def join(self, node: str, *, now: float, lease_s: float) -> None:
-        expires_at = self._times.there(now) + lease_s
-        await self._database.write("join", SQL.join_node, node, expires_at, again=True)
+    async def join(self, node: str) -> None:
+        await self._database.write("join", SQL.join_node, node, again=True)
 
-    async def renew(self, node: str, *, now: float, lease_s: float) -> Renewal:
-        expires_at = self._times.there(now) + lease_s
+    async def renew(self, node: str) -> Renewal:
         before = self._clock.utc()
-        rows = await self._database.write("renew", SQL.renew_node, node, expires_at, again=True)
+        rows = await self._database.write("renew", SQL.renew_node, node, again=True)
         if not rows:
             return Renewal(alive=False)
-        self._times.measure(before, rows[0][0], self._clock.utc())
+        time, ids, beats = rows[0][:3]
+        self._times.measure(before, time, self._clock.utc())
         await self._give_back(node)
-        return Renewal(alive=True, cancelled=tuple((row[1], row[2]) for row in rows if row[1] is not None))
+        cancelled = tuple((row[3], row[4]) for row in rows if row[3] is not None)
+        return Renewal(alive=True, beats=dict(zip(ids or (), beats or (), strict=True)), cancelled=cancelled)
 
     async def leave(self, node: str) -> None:
-        await self._database.write("leave", SQL.leave_nodes, [node], again=True)
+        await self._database.write("leave", SQL.leave_node, node, again=True)
+
+    async def bury_dead(self, nodes: Sequence[str]) -> int:
+        return len(await self._database.write("bury_dead", SQL.bury_nodes, list(nodes), None))
+
+    async def bury_silent(self, node: str, beat: int) -> bool:
+        return bool(await self._database.write("bury_silent", SQL.bury_nodes, [node], beat))
 
     async def ready(self, *, now: float) -> Ready:
         ready = await self._look()

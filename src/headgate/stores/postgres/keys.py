@@ -24,7 +24,7 @@ class KeyVerbs(Verbs):
         fresh = (claim.request_hash, int(at * 1e6), node, at, until)
 
         async def look(connection: Connection) -> Verdict | None:
-            row = await connection.fetchrow(SQL.lock_key, *name, at)
+            row = await connection.fetchrow(SQL.lock_key, *name)
             if row is None:
                 return None
             known = _key(row)

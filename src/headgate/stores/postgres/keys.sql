@@ -42,7 +42,7 @@ returning lease
 
 -- name: lock_key
 select state, request_hash, lease, owner, expires_at, job_id, response_status, response_body,
-       exists (select from headgate.nodes where nodes.id = owner and nodes.expires_at > $4)
+       exists (select from headgate.nodes where nodes.id = owner and nodes.gone is null)
 from headgate.idempotency_keys where tenant = $1 and endpoint = $2 and key = $3 for update
 
 -- name: retake_key

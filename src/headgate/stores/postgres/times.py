@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
-from headgate.core.job import Attempt, Cause, Claim, Entry, Job
+from headgate.core.job import Attempt, Cause, Claim, Entry, Job, Lost
 from headgate.core.record import Record
-from headgate.stores.rows import entry_line, read_cause, read_claim, read_job, read_record
+from headgate.stores.rows import entry_line, read_cause, read_claim, read_job, read_lost, read_record
 
 _STEPS_PER_S: Final = 1024
 _CLAIM_TIMES: Final = 17
@@ -56,6 +56,9 @@ class DatabaseTime:
 
     def claim(self, row: Any) -> Claim:
         return read_claim(self._moved(row, _CLAIM_TIMES, 3) if self.skew_s else row)
+
+    def lost(self, row: Any) -> Lost:
+        return read_lost(self._moved(row, _CLAIM_TIMES, 3) if self.skew_s else row)
 
     def job(self, row: Any) -> Job:
         if not self.skew_s:

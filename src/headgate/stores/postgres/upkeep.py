@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from headgate.core.job import Claim, Ended, Entry, FollowUps, nothing_follows
+from headgate.core.job import Claim, Ended, Entry, FollowUps, Lost, nothing_follows
 from headgate.stores.postgres.accepting import Call, accept_calls
 from headgate.stores.postgres.base import SQL, Verbs
 from headgate.stores.postgres.database import Connection
@@ -15,15 +15,11 @@ _COOL_AGAIN_S: Final = 60.0
 class UpkeepVerbs(Verbs):
     """`core.ports.upkeep.Upkeep`."""
 
-    async def bury_nodes(self, nodes: Sequence[str] | None, *, now: float) -> int:
-        if nodes is None:
-            # Our clock may have been set since the last look, and others' lives depend on it.
-            await self._look_at_the_clock()
-            return len(await self._database.write("bury_nodes", SQL.bury_late_nodes, self._times.there(now)))
-        return len(await self._database.write("bury_nodes", SQL.leave_nodes, list(nodes)))
+    async def lost(self, *, limit: int) -> list[Lost]:
+        return [self._times.lost(row) for row in await self._database.read(SQL.lost, limit)]
 
-    async def lost(self, *, limit: int) -> list[Claim]:
-        return [self._times.claim(row) for row in await self._database.read(SQL.lost, limit)]
+    async def forget_nodes(self) -> int:
+        return len(await self._database.write("forget_nodes", SQL.forget_nodes))
 
     async def uncancelled(self, *, before: float, limit: int) -> list[Claim]:
         rows = await self._database.read(SQL.uncancelled, self._times.there(before), limit)

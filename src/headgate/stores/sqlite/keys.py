@@ -19,9 +19,7 @@ class KeyVerbs(Verbs):
         def reserve(db: apsw.Connection) -> Verdict:
             row = find_key(db, tenant, claim)
             # What this node holds but nobody in it works on is free: who does would have shared it.
-            lives = (
-                row is not None and row.owner != node and value(db, SQL.lives, (row.owner, now)) is not None
-            )
+            lives = row is not None and row.owner != node and value(db, SQL.lives, (row.owner,)) is not None
             verdict = decide(row, claim.request_hash, owner_lives=lives, unknown=unknown, now=now)
             if isinstance(verdict, Run):
                 take_key(
