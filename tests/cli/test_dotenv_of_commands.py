@@ -27,9 +27,9 @@ def test_the_environment_goes_before_dotenv_and_dotenv_before_the_settings(
 ) -> None:
     slots = "HEADGATE__MODELS__M__UPSTREAMS__0__SLOTS"
     _write(desk, f"SOME_KEY=hush-hush\n{slots}=5\n")
-    told = desk.run("config", "check")
-    assert (told.code, "5 slots" in told.out) == (0, True)
-    assert "hush" not in told.out + told.err
+    answer = desk.run("config", "check")
+    assert (answer.code, "5 slots" in answer.out) == (0, True)
+    assert "hush" not in answer.out + answer.err
     monkeypatch.setenv(slots, "7")
     assert "7 slots" in desk.run("config", "check").out
     (desk.folder / ".env").write_text(f"{slots}=5\n")
@@ -41,17 +41,17 @@ def test_models_and_the_database_of_dotenv_are_found_without_a_settings_file(des
     (desk.folder / ".env").write_text("OPENAI_API_KEY=hush-hush\n")
     assert "openai/*" in desk.run("config", "check").out
     (desk.folder / ".env").write_text("DATABASE_URL=mysql://me:hush-hush@db/x\n")
-    told = desk.run("jobs", "list")
-    assert (told.code, "set by DATABASE_URL" in told.err, "hush" in told.err) == (2, True, False)
+    answer = desk.run("jobs", "list")
+    assert (answer.code, "set by DATABASE_URL" in answer.err, "hush" in answer.err) == (2, True, False)
 
 
 def test_a_wrong_line_ends_every_command_with_2_and_never_shows_a_secret(desk: Desk) -> None:
     _write(desk, "SOME_KEY=hush-hush\nOTHER hush-hush\n")
     commands = ("config check", "jobs list", "dead list", "doctor", "serve", "work", "outbox list")
     for words in (*commands, "newsletter run", "models list --url http://127.0.0.1:9"):
-        told = desk.run(*words.split())
-        assert (told.code, ".env line 2: must be NAME=value" in told.err) == (2, True), words
-        assert "hush" not in told.out + told.err
+        answer = desk.run(*words.split())
+        assert (answer.code, ".env line 2: must be NAME=value" in answer.err) == (2, True), words
+        assert "hush" not in answer.out + answer.err
     assert desk.run("--version").code == 0
 
 
@@ -92,11 +92,11 @@ def test_a_client_s_gateway_and_key_may_be_in_dotenv(desk: Desk) -> None:
         thread.start()
         url = f"http://127.0.0.1:{gateway.server_port}"
         _write(desk, f"HEADGATE_URL={url}\nHEADGATE_API_KEY=hg-hush\nHEADGATE_OUTBOX=box.db\n")
-        told = desk.run("jobs", "list")
+        answer = desk.run("jobs", "list")
         desk.run("outbox", "add", "echo", "1")
         gateway.shutdown()
         thread.join()
-    assert (told.code, shown) == (0, ["Bearer hg-hush"])
+    assert (answer.code, shown) == (0, ["Bearer hg-hush"])
     assert (desk.folder / "box.db").exists()
 
 
@@ -104,8 +104,8 @@ def test_an_option_that_has_a_variable_finds_it_in_dotenv(tmp_path: Path) -> Non
     (tmp_path / ".env").write_text("HEADGATE_LOG_FORMAT=json\n")
     with serving(tmp_path) as served:
         served.process.terminate()
-        _, told = served.process.communicate(timeout=PATIENCE_S)
-    assert {json.loads(line)["level"] for line in told.splitlines()} == {"INFO"}
+        _, answer = served.process.communicate(timeout=PATIENCE_S)
+    assert {json.loads(line)["level"] for line in answer.splitlines()} == {"INFO"}
 
 
 def test_a_hangup_reads_dotenv_again_and_a_wrong_one_changes_nothing(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_hangup_reads_dotenv_again_and_a_wrong_one_changes_nothing(tmp_path: P
         (tmp_path / ".env").write_text("MODEL simulated/instant\n")
         served.process.send_signal(signal.SIGHUP)
         served.process.terminate()
-        _, told = served.process.communicate(timeout=PATIENCE_S)
+        _, answer = served.process.communicate(timeout=PATIENCE_S)
         assert served.process.returncode == 0
-        assert ".env line 1: must be NAME=value" in told
-        assert "the old ones stay in force" in told
+        assert ".env line 1: must be NAME=value" in answer
+        assert "the old ones stay in force" in answer

@@ -83,10 +83,10 @@ def test_without_a_model_nothing_is_judged_for_feeds_or_receivers_of_one_s_own(d
     with mail_server(MailServer()) as house:
         _write(desk.folder, own.replace("{mail}", _mail_to(house.port)))
         for words in ((), ("--dry-run",)):
-            told = desk.run("newsletter", "run", *words)
-            assert (told.code, told.out) == (2, "")
+            result = desk.run("newsletter", "run", *words)
+            assert (result.code, result.out) == (2, "")
             assert all(
-                said in told.err for said in ("apps.newsletter.model", "BEDROCK_MODEL_ID", "simulated")
+                said in result.err for said in ("apps.newsletter.model", "BEDROCK_MODEL_ID", "simulated")
             )
         assert house.heard == []
     assert not (desk.folder / "newsletter").exists()
@@ -95,8 +95,8 @@ def test_without_a_model_nothing_is_judged_for_feeds_or_receivers_of_one_s_own(d
 
 def test_feeds_on_the_command_line_need_a_model_too(desk: Desk) -> None:
     (desk.folder / "feeds.yaml").write_text("[https://feeds.invalid/rss]")
-    told = desk.run("newsletter", "run", "--feeds", "feeds.yaml")
-    assert (told.code, "BEDROCK_MODEL_ID" in told.err) == (2, True)
+    result = desk.run("newsletter", "run", "--feeds", "feeds.yaml")
+    assert (result.code, "BEDROCK_MODEL_ID" in result.err) == (2, True)
 
 
 def test_a_lambda_without_a_model_fails_instead_of_answering_like_a_success(lambda_place: Path) -> None:
@@ -106,12 +106,12 @@ def test_a_lambda_without_a_model_fails_instead_of_answering_like_a_success(lamb
 
 
 def test_the_samples_are_judged_without_any_setting_and_the_report_says_by_whom(desk: Desk) -> None:
-    told = desk.run("newsletter", "run", "--run-id", "s")
-    assert (told.code, "8 verdicts are simulated, no language model read those items" in told.out) == (
+    result = desk.run("newsletter", "run", "--run-id", "s")
+    assert (result.code, "8 verdicts are simulated, no language model read those items" in result.out) == (
         0,
         True,
     )
-    assert "0 mailed; 6 in files only: apps.newsletter.smtp_host is not set" in told.out
+    assert "0 mailed; 6 in files only: apps.newsletter.smtp_host is not set" in result.out
     text, page = ((desk.folder / "newsletter" / f"s.{kind}").read_text() for kind in ("txt", "html"))
     assert text.splitlines()[0] == WARNING
     assert page.index(WARNING) < page.index("<h1>")
@@ -121,8 +121,8 @@ def test_the_samples_are_judged_without_any_setting_and_the_report_says_by_whom(
 def test_a_simulated_model_on_purpose_is_named_in_the_mail_s_first_line(desk: Desk, models: str) -> None:
     with mail_server(MailServer()) as house:
         _write(desk.folder, f"{OWN_FEEDS}, model: simulated, {_mail_to(house.port)}", models)
-        told = desk.run("newsletter", "run", "--run-id", "s")
-        assert (told.code, "3 mailed" in told.out) == (0, True)
+        result = desk.run("newsletter", "run", "--run-id", "s")
+        assert (result.code, "3 mailed" in result.out) == (0, True)
         text, page = _parts(house)
     assert text.splitlines()[0] == WARNING
     body = page.partition("<body>")[2]
@@ -142,9 +142,9 @@ def test_what_was_only_simulated_is_judged_by_the_first_real_model(desk: Desk) -
         assert desk.run("newsletter", "run").code == 0
         house.received.clear()
         config.write_text(real)
-        told = desk.run("newsletter", "run")
-        assert (told.code, judge.calls) == (0, 4)
-        assert "judge: openai/judge-1\n" in told.out
+        result = desk.run("newsletter", "run")
+        assert (result.code, judge.calls) == (0, 4)
+        assert "judge: openai/judge-1\n" in result.out
         text, page = _parts(house)
         assert "0 candidates" in desk.run("newsletter", "run").out
     assert "SIMULATED" not in text + page
@@ -199,8 +199,8 @@ def test_the_example_copied_to_dotenv_makes_bedrock_judge_and_a_dead_network_is_
 
 def test_a_wrong_line_in_dotenv_ends_with_2_and_its_number(desk: Desk) -> None:
     (desk.folder / ".env").write_text("BEDROCK_MODEL_ID anthropic.claude\n")
-    told = desk.run("newsletter", "run")
-    assert (told.code, ".env line 1" in told.err) == (2, True)
+    result = desk.run("newsletter", "run")
+    assert (result.code, ".env line 1" in result.err) == (2, True)
 
 
 # ---- Four retries are five calls, whatever a run does ------------------------------------------------
@@ -216,7 +216,7 @@ def test_a_wrong_line_in_dotenv_ends_with_2_and_its_number(desk: Desk) -> None:
 def test_four_retries_are_at_most_five_calls_for_an_item_over_all_rounds(
     tmp_path: Path, answer: Reply
 ) -> None:
-    """A second round once began to count anew: up to ten calls."""
+    """A second round once counted from the start: up to ten calls."""
     env = {
         "BEDROCK_MODEL_ID": "anthropic.claude-haiku-4-5-20251001-v1:0",
         "BEDROCK_MAX_RETRIES": "4",

@@ -76,9 +76,9 @@ def test_a_line_that_cannot_be_read_is_named_by_its_number_and_never_shown(
 def test_all_mistakes_are_named_up_to_a_number_that_can_be_read(tmp_path: Path) -> None:
     with pytest.raises(InvalidSettings) as caught:
         _read(tmp_path, "wrong\n" * 12)
-    told = str(caught.value)
-    assert [f"line {number}:" in told for number in (1, 10, 11)] == [True, True, False]
-    assert ".env: 2 more lines cannot be read" in told
+    result = str(caught.value)
+    assert [f"line {number}:" in result for number in (1, 10, 11)] == [True, True, False]
+    assert ".env: 2 more lines cannot be read" in result
 
 
 @pytest.mark.parametrize(

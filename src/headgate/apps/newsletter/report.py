@@ -99,17 +99,17 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             "could not be judged": self.fallback,
             "had no time left to be judged": self.skipped,
         }
-        told = [f"{_counted(count, 'item')} {what}." for what, count in missing.items() if count]
+        notes = [f"{_counted(count, 'item')} {what}." for what, count in missing.items() if count]
         if self.feed_errors:
-            told.append(f"{_counted(len(self.feed_errors), 'feed')} could not be read.")
+            notes.append(f"{_counted(len(self.feed_errors), 'feed')} could not be read.")
         if self.simulated < self.ok:
-            told.append(
+            notes.append(
                 f"A language model wrote the summaries ({self.judge_words}): open the article before you act on one."
             )
         if self.simulated:
-            told.append(f"Simulated verdicts: {self.simulated:,}. No language model read those items.")
+            notes.append(f"Simulated verdicts: {self.simulated:,}. No language model read those items.")
         chosen = f"Chosen from {_counted(self.candidates, 'new item')} of {_counted(self.feeds, 'feed')}."
-        return " ".join([chosen, *told])
+        return " ".join([chosen, *notes])
 
     def lines(self) -> list[str]:
         failed = f", {len(self.feed_errors)} of them failed" if self.feed_errors else ""
