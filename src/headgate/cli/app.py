@@ -1,5 +1,7 @@
 """The commands, registered. What they do lives in the modules named here."""
 
+import logging
+import os
 from typing import Annotated
 
 import typer
@@ -24,6 +26,8 @@ from headgate.cli import (
     webhooks,
     work,
 )
+from headgate.cli.logs import format_by_environment, log_to_stderr
+from headgate.settings.dotenv import Dotenv
 
 app = typer.Typer(
     name="headgate",
@@ -54,8 +58,14 @@ app.command("demo")(demo.command)
 
 @app.callback(invoke_without_command=True)
 def front(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
 ) -> None:
     if version:
         typer.echo(f"headgate {headgate.__version__}")
         raise typer.Exit
+    # Into the process's own environment: AWS's and OpenTelemetry's libraries read theirs only there.
+    dotenv = context.obj = Dotenv(os.environ)
+    context.call_on_close(dotenv.withdraw)
+    dotenv.read()
+    log_to_stderr(logging.WARNING, format_by_environment())

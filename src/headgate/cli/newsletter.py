@@ -100,7 +100,11 @@ def history(config: ConfigOption = None, limit: LimitOption = 20, as_json: JsonO
     else:
         columns = [Column(name) for name in ("run", "started", "state")]
         columns += [Column(name, right=True) for name in ("judged", "fallbacks", "skipped", "mailed")]
-        show(*lay_out(columns, [_row(report) for report in reports], width=stdout().width, note="cost"))
+        show(
+            *lay_out(
+                columns, [_row(report) for report in reports], width=stdout().width, note="judge and cost"
+            )
+        )
 
 
 def _options(
@@ -157,7 +161,7 @@ async def _history(gateway: Gateway, limit: int) -> tuple[list[Report], bool]:
     runs = await ledger.runs(limit)
     has_more = bool(runs and await ledger.runs(1, after=runs[-1].id))
     runs.sort(key=lambda run: run.started_at, reverse=True)
-    reports = [Report.of(run, await ledger.verdicts(run), selected=sum(map(len, run.mailed))) for run in runs]
+    reports = [Report.of(run, await ledger.verdicts(run), selected=sum(map(len, run.parts))) for run in runs]
     return reports, has_more
 
 
@@ -165,4 +169,4 @@ def _row(report: Report) -> Row:
     words = (report.run_id, clock_time(report.started_at), str(report.state))
     numbers = (report.ok, report.fallback, report.skipped, report.mailed)
     cells = tuple(Text(printable(word)) for word in (*words, *map(str, numbers)))
-    return Row(cells, Text(one_line(report.why or report.cost_words)))
+    return Row(cells, Text(one_line(report.why or f"{report.judge_words}: {report.cost_words}")))

@@ -1,7 +1,6 @@
 """From the process to a command and back: its streams, its errors, its exit code. Knows all commands, and so takes time to load."""
 
 import io
-import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -10,7 +9,6 @@ from typing import Final
 import typer
 
 from headgate.cli.app import app
-from headgate.cli.logs import format_by_environment, log_to_stderr
 from headgate.cli.screen import silence
 from headgate.cli.words import printable
 from headgate.client import GatewayUnreachable
@@ -29,7 +27,6 @@ def run(words: Sequence[str] | None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    log_to_stderr(logging.WARNING, format_by_environment())
     code = _run(words)
     try:
         sys.stdout.flush()

@@ -21,6 +21,7 @@ from headgate.core.errors import HeadgateError, SettingsError
 from headgate.doctor.ports import who_listens
 from headgate.gateway import Gateway
 from headgate.settings import DEFAULT_FILE, Settings
+from headgate.settings.dotenv import Dotenv
 from headgate.settings.front import Address
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ logger = logging.getLogger("headgate")
 
 
 def command(
+    context: typer.Context,
     listen: Annotated[
         str | None, typer.Option("--listen", metavar="HOST:PORT", help="Instead of the settings'.")
     ] = None,
@@ -52,7 +54,10 @@ def command(
     # The file that is there now is asked for by name from here on: should it vanish, a reload must not take all models.
     source = config or (Path(DEFAULT_FILE) if Path(DEFAULT_FILE).exists() else None)
 
+    dotenv: Dotenv = context.obj
+
     def read() -> Settings:
+        dotenv.read()
         settings = settings_with_tasks(source, tasks, workers)
         return settings if listen is None else replace(settings, listen=listen)
 

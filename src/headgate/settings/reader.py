@@ -67,16 +67,17 @@ def read_settings(
         model = _read_model(body, providers, findings, place)
         if model is not None and not mistake:
             models[name] = model
+    webhooks = _read_with_secrets(
+        WebhookRules, tree.get("webhooks"), findings, ("webhooks",), "url", "secret"
+    )
     return Settings(
         models=models,
         jobs=_read_jobs(tree.get("jobs"), findings, ("jobs",)),
         idempotency=read_record(IdempotencyRules, tree.get("idempotency"), findings, ("idempotency",)),
-        webhooks=_read_with_secrets(
-            WebhookRules, tree.get("webhooks"), findings, ("webhooks",), "url", "secret"
-        ),
+        webhooks=webhooks,
         alerts=_read_with_secrets(AlertRules, tree.get("alerts"), findings, ("alerts",), "webhook"),
         limits=read_record(Limits, tree.get("limits"), findings, ("limits",)),
-        apps=read_apps(tree.get("apps"), apps, models, findings, ("apps",)),
+        apps=read_apps(tree.get("apps"), apps, models, webhooks, findings, ("apps",)),
         **_single_values(tree, findings),
     )
 
