@@ -78,13 +78,14 @@ class AheadClock(SystemClock):
     __slots__ = ("_ahead",)
 
     def __init__(self, ahead_s: float) -> None:
+        super().__init__()
         self.set(ahead_s)
 
     def set(self, ahead_s: float) -> None:
         self._ahead = timedelta(seconds=ahead_s)
 
     def utc(self) -> datetime:
-        return super().utc() + self._ahead
+        return super().utc() + (self._ahead if self._followed_from is None else timedelta())
 
 
 @contextmanager

@@ -14,7 +14,11 @@ _COUNTS_SLEEP: Final = hasattr(time, "CLOCK_BOOTTIME")
 class SystemClock:
     """Time as the machine tells it. `now` is what asyncio's timers go by; read directly, it costs a tenth."""
 
-    __slots__ = ()
+    __slots__ = ("_followed_from",)
+
+    def __init__(self) -> None:
+        self._followed_from: float | None = None
+        """The other clock's time when this machine was started; None: `utc` is our own wall clock."""
 
     now = staticmethod(time.monotonic)
 
@@ -23,7 +27,12 @@ class SystemClock:
         return time.clock_gettime(time.CLOCK_BOOTTIME) if _COUNTS_SLEEP else time.monotonic()
 
     def utc(self) -> datetime:
-        return datetime.now(UTC)
+        if self._followed_from is None:
+            return datetime.now(UTC)
+        return datetime.fromtimestamp(self._followed_from + self.since_boot(), UTC)
+
+    def follow(self, epoch_s: float) -> None:
+        self._followed_from = epoch_s - self.since_boot()
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

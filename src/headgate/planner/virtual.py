@@ -165,6 +165,9 @@ class VirtualClock:
     def utc(self) -> datetime:
         return self._epoch + timedelta(seconds=self._loop.time())
 
+    def follow(self, epoch_s: float) -> None:
+        """Virtual time has nothing to do with another clock's."""
+
     def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
         return asyncio.sleep(seconds)
 

@@ -1,6 +1,6 @@
 """Rows to records, the same for both databases: the statements name their columns in this order."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -44,15 +44,14 @@ def read_counts(rows: Iterable[Sequence[Any]]) -> dict[str, int]:
     return counts
 
 
-def read_backlog(row: Sequence[Any], here: Callable[[float], float] = float) -> Backlog:
-    """`here` turns the database's time into ours."""
+def read_backlog(row: Sequence[Any]) -> Backlog:
     pending, oldest_run_at, running, dead_letters, oldest_dead_at, newly_dead = row
     return Backlog(
         pending=pending,
         running=running,
-        oldest_run_at=None if oldest_run_at is None else here(oldest_run_at),
+        oldest_run_at=oldest_run_at,
         dead_letters=dead_letters,
-        oldest_dead_at=None if oldest_dead_at is None else here(oldest_dead_at),
+        oldest_dead_at=oldest_dead_at,
         newly_dead=newly_dead,
     )
 

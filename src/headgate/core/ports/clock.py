@@ -20,6 +20,10 @@ class Clock(Protocol):
 
     def utc(self) -> datetime: ...
 
+    def follow(self, epoch_s: float) -> None:
+        """Make `utc` go by another clock, which shows this time now."""
+        ...
+
     async def sleep(self, seconds: float) -> None: ...
 
     def outside(self) -> AbstractContextManager[None]:

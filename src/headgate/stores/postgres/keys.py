@@ -20,8 +20,7 @@ class KeyVerbs(Verbs):
         self, tenant: str, claim: KeyClaim, *, node: str, unknown: Unknown, now: float
     ) -> Verdict:
         name = (tenant, claim.endpoint, claim.key)
-        at, until = self._times.there(now), self._times.there(claim.expires_at)
-        fresh = (claim.request_hash, int(at * 1e6), node, at, until)
+        fresh = (claim.request_hash, int(now * 1e6), node, now, claim.expires_at)
 
         async def look(connection: Connection) -> Verdict | None:
             row = await connection.fetchrow(SQL.lock_key, *name)
@@ -30,9 +29,9 @@ class KeyVerbs(Verbs):
             known = _key(row)
             # What this node holds but nobody in it works on is free: who does would have shared it.
             lives = row[8] and known.owner != node
-            verdict = decide(known, claim.request_hash, owner_lives=lives, unknown=unknown, now=at)
+            verdict = decide(known, claim.request_hash, owner_lives=lives, unknown=unknown, now=now)
             if isinstance(verdict, Run):
-                await connection.execute(SQL.retake_key, *name, verdict.lease, node, at, until)
+                await connection.execute(SQL.retake_key, *name, verdict.lease, node, now, claim.expires_at)
             return verdict
 
         while True:

@@ -29,6 +29,8 @@ from headgate.stores.sqlite.writer import Writer
 class SqliteStore(JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, AccessVerbs, RecordVerbs):
     """`core.ports.store.Store` in one file. Several processes may open it."""
 
+    clock_ahead_s = None
+
     def __init__(
         self,
         path: Path,
@@ -53,10 +55,6 @@ class SqliteStore(JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, Acces
     @property
     def health(self) -> StoreHealth:
         return self._listeners.health
-
-    @property
-    def clock_ahead_s(self) -> float | None:
-        return None
 
     async def open(self) -> None:
         """In a thread: another process may keep the file locked for a while."""
