@@ -1,18 +1,25 @@
 """All nodes go by the database's clock, also one whose own is wrong or is set while it runs."""
 
 import asyncio
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from contracts.job_stage import an_access_key
 from stores.postgres_stage import AheadClock, a_job, after, opened
 
+from headgate import Context, task, wiring
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.job import JobState
 from headgate.core.job_rules import Failed
 from headgate.core.ports.claims import Want
 from headgate.core.ports.jobs import JobFilter
 from headgate.stores.postgres import PostgresStore
+
+
+@task("nothing")
+async def nothing(_ctx: Context, _given: object) -> None:
+    """It is never run."""
 
 
 @pytest.mark.parametrize("ahead_s", [0.0, 3600.0, -600.0])
@@ -121,5 +128,29 @@ def test_a_key_expires_at_the_same_moment_for_everybody(postgres_url: str) -> No
 
         assert there.key.expires_at == kept.key.expires_at
         assert here.key.expires_at == kept.key.expires_at
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("ahead_s", [600.0, -600.0])
+def test_a_run_at_is_the_callers_time_not_the_gateways(
+    postgres_url: str, ahead_s: float, tmp_path: Path
+) -> None:
+    """A caller whose clock is right names a moment; the gateway it talks to is ten minutes off."""
+
+    async def main() -> None:
+        settings = wiring.read_settings({"data_dir": str(tmp_path), "database": postgres_url}, env={})
+        gateway = wiring.build(settings, clock=AheadClock(ahead_s), tasks=[nothing])
+        right_now = datetime.now(UTC)
+        soon = right_now + timedelta(seconds=60)
+        try:
+            job = await (await gateway.jobs.submit(nothing, run_at=soon)).job()
+            listed = await gateway.jobs.list()
+        finally:
+            await gateway.aclose()
+
+        assert job.run_at == soon
+        assert abs((job.created_at - right_now).total_seconds()) < 30
+        assert [one.created_at for one in listed] == [job.created_at]
 
     asyncio.run(main())

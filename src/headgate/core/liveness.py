@@ -5,9 +5,11 @@ beat for a whole lease on its own monotonic clock: an outage of the store is the
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
-LATE_AFTER_LEASES = 0.5
-"""Nodes renew three times per lease. A gap between two reads that is longer than this may hide an outage."""
+LATE_AFTER_LEASES: Final = 2 / 3
+"""Nodes renew three times per lease, and at once when the store returns. A gap between two reads that is longer than
+this may hide an outage that left them too little time."""
 
 
 class Beats:

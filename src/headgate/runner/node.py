@@ -149,6 +149,7 @@ class Node:
                 self.id,
                 self._lease_s,
             )
+            self._renewed_at = -math.inf
             self.on_lost()
             await self._join()
         for job_id, lease in renewal.cancelled:
