@@ -20,8 +20,9 @@ from server.stage import House, opened
 from server.upstreams import CHAT, ask, asking, connected, one_model, openai_upstream, until
 from wire import Wire
 
-from headgate.dispatch import once
+from headgate.dispatch import held_keys
 
+DATABASE: Final = ".headgate/headgate.db"
 LEASE_S: Final = 9.0
 PATIENCE: Final = "X-Headgate-Timeout: 20"
 both_ways = pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
@@ -56,7 +57,7 @@ class Site:
         if self.wire is not None:
             self.wire.refuse()
             return
-        self._lock = apsw.Connection("headgate.db")
+        self._lock = apsw.Connection(DATABASE)
         self._lock.set_busy_timeout(5000)
         self._lock.execute("begin immediate")
 
@@ -70,7 +71,7 @@ class Site:
         """(key, state) of all keys."""
         asked = "select key, state from {}idempotency_keys order by key"
         if self.wire is None:
-            with contextlib.closing(apsw.Connection("headgate.db")) as database:
+            with contextlib.closing(apsw.Connection(DATABASE)) as database:
                 return list(database.execute(asked.format("")))
         connection = await asyncpg.connect(self.url)
         try:
@@ -112,7 +113,7 @@ async def site(database: str, *, streamed: bool = False, lease_s: float = LEASE_
 
 async def _forget_warm_up(place: Site) -> None:
     if place.wire is None:
-        with contextlib.closing(apsw.Connection("headgate.db")) as database:
+        with contextlib.closing(apsw.Connection(DATABASE)) as database:
             database.set_busy_timeout(5000)
             database.execute("delete from idempotency_keys")
     else:
@@ -336,7 +337,7 @@ def refused_properly(answer: Answer, *, streamed: bool) -> None:
 def test_what_does_not_fit_into_memory_is_refused_and_its_key_is_free_again(
     play_trouble: Play, database: str, streamed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(once, "MAX_KEPT_BYTES", 10)
+    monkeypatch.setattr(held_keys, "MAX_KEPT_BYTES", 10)
 
     async def scene() -> None:
         async with site(database, streamed=streamed) as place:

@@ -24,6 +24,9 @@ class Broadcast:
         """Of the request: only the same one may listen."""
         self.stream: RelayStream | None = None
         self.pieces: list[bytes] = []
+        """All before the end marker. The end is only in the reply, which there is when it is settled whose answer counts."""
+        self.written: str | None = None
+        """The id of the request whose answer it became."""
         self.readers = 0
         self._waiting: set[asyncio.Future[None]] = set()
 
@@ -42,17 +45,16 @@ class Broadcast:
                 if kept_bytes > MOST_KEPT_BYTES:
                     raise _too_long(stream.attempts)
                 if last or DONE in piece:
-                    # Who has the end may leave, and by then the answer must be whole.
                     last.append(piece)
                     continue
                 self.pieces.append(piece)
                 self._wake()
-        self.pieces += last
+        self.written = request.id
         return WireReply(
             request_id=request.id,
             model=request.model,
             upstream=stream.upstream or "",
-            body=b"".join(self.pieces),
+            body=b"".join([*self.pieces, *last]),
             usage=stream.usage or Usage(0, 0, estimated=True),
             attempts=stream.attempts,
             latency_ms=took_s() * 1000,
@@ -88,11 +90,14 @@ class KeyedStream:
         self._reply.add_done_callback(_look_at)
         self._live = live
         self._seen = 0
+        self._ended = False
         self._told: WireReply | None = None
 
     @property
     def replayed(self) -> bool:
-        return self._told is not None and self._told.replayed
+        """False for those who listened while it was written."""
+        told = self._told
+        return told is not None and told.replayed and told.request_id != self._live.written
 
     @property
     def upstream(self) -> str | None:
@@ -119,7 +124,7 @@ class KeyedStream:
     @property
     def spent(self) -> Usage:
         """What it has cost so far. Told again, it costs nothing."""
-        if self.replayed or self._live.stream is None:
+        if self._live.stream is None or (self._told is not None and self._told.replayed):
             return Usage(0, 0, estimated=True)
         return self._live.stream.spent
 
@@ -141,12 +146,23 @@ class KeyedStream:
 
     async def __anext__(self) -> bytes:
         await self._news()
-        seen, self._seen = self._seen, self._seen + 1
-        if seen < len(self._live.pieces):
-            return self._live.pieces[seen]
-        if seen == 0 and self._told is not None:
-            return self._told.body
-        raise StopAsyncIteration
+        if self._told is None:
+            self._seen += 1
+            return self._live.pieces[self._seen - 1]
+        rest = b"" if self._ended else self._rest(self._told.body)
+        self._ended = True
+        if not rest:
+            raise StopAsyncIteration
+        return rest
+
+    def _rest(self, recorded: bytes) -> bytes:
+        """What is still missing of the recorded answer, which may be another process's."""
+        begun = b"".join(self._live.pieces[: self._seen])
+        if not recorded.startswith(begun):
+            failure = Failure(kind=FailureKind.EXPIRED, code="stream_cut")
+            message = "another process has recorded another answer under this key; ask again for that one"
+            raise StreamCut(message, failure=failure, attempts=self.attempts)
+        return recorded[len(begun) :]
 
     async def aclose(self) -> None:
         """Leave. The last to do so stops the call."""

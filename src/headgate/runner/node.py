@@ -9,7 +9,7 @@ import fcntl
 import logging
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +31,7 @@ class Node:
         self.id = ""
         self.on_cancel: Callable[[str, int], None] = lambda _job_id, _lease: None
         self.on_lost: Callable[[], None] = lambda: None
+        self.on_renewed: list[Callable[[], Awaitable[None]]] = []
         self._store = store
         self._folder = folder
         self._clock = clock
@@ -62,6 +63,10 @@ class Node:
             except StoreUnavailable as error:
                 logger.warning("node %s could not say goodbye (%s); its lease will run out", self.id, error)
         self._unlock()
+
+    def lease_left_s(self) -> float:
+        """By our own clock; 0 or less when it has run out, or before we have joined."""
+        return self._renewed_at + self._lease_s - self._clock.now()
 
     def now(self) -> float:
         return self._clock.utc().timestamp()
@@ -117,8 +122,8 @@ class Node:
             await self._renew_once()
 
     async def _renew_once(self) -> None:
+        asked_at = self._clock.now()
         renewal = await self._store.renew(self.id, now=self.now(), lease_s=self._lease_s)
-        self._renewed_at = self._clock.now()
         if not renewal.alive:
             logger.error(
                 "node %s was declared dead: it was not heard of for %g s. What it ran goes to others.",
@@ -126,9 +131,14 @@ class Node:
                 self._lease_s,
             )
             self.on_lost()
+            self._renewed_at = -math.inf
             await self._join()
+        else:
+            self._renewed_at = asked_at
         for job_id, lease in renewal.cancelled:
             self.on_cancel(job_id, lease)
+        for hear in self.on_renewed:
+            await hear()
 
     def _path(self, node: str) -> Path:
         return self._folder / f"{node}{LOCK_SUFFIX}"

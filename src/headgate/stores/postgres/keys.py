@@ -51,7 +51,9 @@ class KeyVerbs(Verbs):
 
     async def finish(self, tenant: str, claim: KeyClaim, lease: int, *, status: int, body: bytes) -> bool:
         fenced = (tenant, claim.endpoint, claim.key, lease)
-        return bool(await self._database.write("finish_key", SQL.finish_key, *fenced, status, body, again=True))
+        return bool(
+            await self._database.write("finish_key", SQL.finish_key, *fenced, status, body, again=True)
+        )
 
     async def free(self, tenant: str, claim: KeyClaim, lease: int) -> bool:
         fenced = (tenant, claim.endpoint, claim.key, lease)
