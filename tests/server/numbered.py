@@ -1,9 +1,12 @@
 """A provider whose every answer is another one, and comes when the test lets it."""
 
 import asyncio
+from typing import Final
 
 from providers.stubs.openai import OpenAIStub, completion, error, events, stream
 from providers.stubs.scripted import Reply
+
+SPLIT_BYTES: Final = len(b"NE]\n\n")
 
 
 class NumberedStub(OpenAIStub):
@@ -59,7 +62,12 @@ class NumberedStub(OpenAIStub):
         await writer.drain()
         if not await self._may(number, reader):
             return False
-        _write_chunk(writer, b"".join(pieces[2:]))
+        rest = b"".join(pieces[2:])
+        # The end marker comes in two pieces: a gateway must know it all the same.
+        _write_chunk(writer, rest[:-SPLIT_BYTES])
+        await writer.drain()
+        await asyncio.sleep(0.02)
+        _write_chunk(writer, rest[-SPLIT_BYTES:])
         writer.write(b"0\r\n\r\n")
         await writer.drain()
         return True

@@ -1,6 +1,7 @@
 """Streams under an idempotency key: written once, read by everybody who asks with the key, stored whole at the end."""
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Final, Self
@@ -8,12 +9,12 @@ from typing import Any, Final, Self
 from headgate.core.errors import StreamCut
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.messages import Usage
-from headgate.core.sse import DONE
 from headgate.core.wire import WireReply, WireRequest
 from headgate.dispatch.relay import RelayStream
 
 MOST_KEPT_BYTES: Final = 64 * 1024 * 1024
 """A stream under a key is kept whole, at the upstream's pace and not at its readers': one without an end would fill the memory."""
+_END: Final = re.compile(rb"^data: *\[DONE\]", re.MULTILINE)
 
 
 class Broadcast:
@@ -24,7 +25,7 @@ class Broadcast:
         """Of the request: only the same one may listen."""
         self.stream: RelayStream | None = None
         self.pieces: list[bytes] = []
-        """All before the end marker. The end is only in the reply, which there is when it is settled whose answer counts."""
+        """Whole lines, up to the end marker. The end comes with the reply, when it is settled whose answer counts."""
         self.written: str | None = None
         """The id of the request whose answer it became."""
         self.readers = 0
@@ -38,23 +39,32 @@ class Broadcast:
             raise StreamCut("the stream under this key was cut off; ask again", failure=failure, attempts=0)
         self.stream = stream
         kept_bytes = 0
-        last: list[bytes] = []
+        held, end = b"", list[bytes]()
         async with stream:
             async for piece in stream:
                 kept_bytes += len(piece)
                 if kept_bytes > MOST_KEPT_BYTES:
                     raise _too_long(stream.attempts)
-                if last or DONE in piece:
-                    last.append(piece)
+                if end:
+                    end.append(piece)
                     continue
-                self.pieces.append(piece)
-                self._wake()
+                held += piece
+                marker = _END.search(held)
+                # An error event may have to follow, and must not begin in the middle of a line.
+                whole_bytes = marker.start() if marker else held.rfind(b"\n") + 1
+                if whole_bytes:
+                    self.pieces.append(held[:whole_bytes])
+                    held = held[whole_bytes:]
+                    self._wake()
+                if marker:
+                    end.append(held)
+                    held = b""
         self.written = request.id
         return WireReply(
             request_id=request.id,
             model=request.model,
             upstream=stream.upstream or "",
-            body=b"".join([*self.pieces, *last]),
+            body=b"".join([*self.pieces, held, *end]),
             usage=stream.usage or Usage(0, 0, estimated=True),
             attempts=stream.attempts,
             latency_ms=took_s() * 1000,
