@@ -278,7 +278,7 @@ def test_a_process_that_was_overtaken_before_it_sent_anything_makes_no_call(tmp_
 
 
 def test_a_process_that_was_overtaken_gives_up_at_its_callers_deadline(tmp_path: Path) -> None:
-    """Neither its own answer nor one that nobody has yet: the caller asks again later."""
+    """Its own answer does not count, and no other is recorded yet: the caller asks again later."""
 
     async def main(world: World) -> None:
         slow, heir = gateway(world, tmp_path, latency_s=20.0), gateway(world, tmp_path, latency_s=100.0)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import random
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,7 +19,7 @@ from server.http.front_stage import Answer, Play
 from server.numbered import NumberedStub
 from server.stage import House, opened
 from server.upstreams import CHAT, ask, asking, connected, one_model, openai_upstream, until
-from wire import Wire
+from wire import Moment, Wire
 
 from headgate.dispatch import held_keys
 
@@ -319,6 +320,49 @@ def test_a_gateway_that_was_cut_off_past_its_lease_returns_what_the_other_record
             place.bring_store_back()
             await place.check("k1")
             assert place.stub.calls == 2
+
+    play_trouble(scene)
+
+
+@both_ways
+def test_cuts_at_any_statement_leave_each_key_with_one_call_and_one_answer(
+    play_trouble: Play, postgres_url: str, streamed: bool
+) -> None:
+    """Every key is asked for at both gateways again and again while gateway one loses its connections."""
+    rng = random.Random(7)
+    statements = (
+        b"$4, 'reserved'",
+        b"set state = 'sent'",
+        b"set state = 'done'",
+        b"for update",
+        b"update headgate.nodes",
+    )
+
+    async def scene() -> None:
+        async with site(postgres_url, streamed=streamed) as place:
+            assert place.wire is not None
+            place.stub.let_all()
+            keys = [f"key {number}" for number in range(30)]
+            statuses: set[int] = set()
+
+            async def insist(key: str, house: House) -> None:
+                answer = await place.ask(house, key)
+                while answer.status != 200:
+                    statuses.add(answer.status)
+                    await asyncio.sleep(0.05)
+                    answer = await place.ask(house, key)
+
+            for start in range(0, len(keys), 3):
+                for _ in range(2):
+                    place.wire.cut_at(rng.choice(statements), rng.choice(list(Moment)))
+                wanted = [
+                    insist(key, house) for key in keys[start : start + 3] for house in (place.one, place.two)
+                ]
+                await asyncio.gather(*wanted)
+            place.wire.heal()
+            await place.check(*keys)
+            assert place.stub.calls == len(keys)
+            assert statuses <= {409, 503}
 
     play_trouble(scene)
 

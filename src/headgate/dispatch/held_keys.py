@@ -85,7 +85,7 @@ class HeldKeys:
     async def record(self, place: Place, answer: Answer) -> bool:
         """True when this answer counts: it is recorded, or kept while the store is away. False when another's does.
 
-        Raises `StoreUnavailable` when nobody can say which one counts, or there is no room to keep it.
+        Raises `StoreUnavailable` when it is unknown which one counts, or there is no room to keep it.
         """
         try:
             return await self._store(place, answer)

@@ -25,7 +25,7 @@ class Broadcast:
         """Of the request: only the same one may listen."""
         self.stream: RelayStream | None = None
         self.pieces: list[bytes] = []
-        """Whole lines, up to the end marker. The end comes with the reply, when it is settled whose answer counts."""
+        """Whole lines, up to the end marker. The end comes with the reply, once it is settled which answer counts."""
         self.written: str | None = None
         """The id of the request whose answer it became."""
         self.readers = 0
@@ -106,8 +106,8 @@ class KeyedStream:
     @property
     def replayed(self) -> bool:
         """False for those who listened while it was written."""
-        told = self._told
-        return told is not None and told.replayed and told.request_id != self._live.written
+        reply = self._told
+        return reply is not None and reply.replayed and reply.request_id != self._live.written
 
     @property
     def upstream(self) -> str | None:

@@ -155,7 +155,7 @@ class Once:
         """Known here before the store is asked, so that no key is taken for a forgotten one."""
         work = self._running[place] = _Work(place, claim, deadline)
         work.task = asyncio.get_running_loop().create_task(self._run(work, asking))
-        # Removed before its callers are woken: whoever comes then asks the store.
+        # Removed before its callers wake up: a new request then asks the store.
         work.task.add_done_callback(lambda task: self._ended(place, task))
         return work
 
