@@ -45,7 +45,7 @@ class Gateway(DirectCalls):
         close_transports: Callable[[], Awaitable[None]],
         reload: Callable[[Any], None],
     ) -> None:
-        once = Once(durable.store, durable.idempotency, lambda: durable.node.id, clock, fanout)
+        once = Once(durable.store, durable.idempotency, durable.node, clock, fanout)
         router = ResponseRouter(on_stray=lambda lost: fanout(events.StrayAnswer(request_id=lost)))
         super().__init__(routes, requests, once, router, join=durable.join, clock=clock, new_id=new_id)
         self._close_transports = close_transports
@@ -113,6 +113,7 @@ class Gateway(DirectCalls):
         await self._requests.landed(drain_s)
         await working
         await self.models.aclose()
+        await self._once.aclose()
         await self._durable.aclose()
         for route in self.routes.known():
             for upstream in route.upstreams:

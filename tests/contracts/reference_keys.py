@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headgate.core.errors import RecordExists
-from headgate.core.idempotency import KeyClaim, KeyRow, KeyState, Run, Unknown, Verdict, decide
+from headgate.core.idempotency import HeldKey, KeyClaim, KeyRow, KeyState, Run, Unknown, Verdict, decide
 from headgate.core.record import RecordWrite
 
 
@@ -74,13 +74,27 @@ class KeysAndRecords:
 
     def finish(self, tenant: str, claim: KeyClaim, lease: int, *, status: int, body: bytes) -> bool:
         done = {"state": KeyState.DONE, "owner": None, "response_status": status, "response_body": body}
-        return self._change(tenant, claim, lease, {KeyState.RESERVED, KeyState.SENT}, **done)
+        first = self._change(tenant, claim, lease, {KeyState.RESERVED, KeyState.SENT}, **done)
+        return first or self._change(tenant, claim, lease, {KeyState.DONE})
 
     def free(self, tenant: str, claim: KeyClaim, lease: int) -> bool:
         free = self._change(tenant, claim, lease, {KeyState.RESERVED, KeyState.SENT})
         if free:
             del self.keys[tenant, claim.endpoint, claim.key]
         return free
+
+    def held_keys(self, node: str) -> list[HeldKey]:
+        return [
+            HeldKey(
+                tenant=tenant,
+                claim=KeyClaim(
+                    endpoint=endpoint, key=key, request_hash=row.request_hash, expires_at=row.expires_at
+                ),
+                lease=row.lease,
+            )
+            for (tenant, endpoint, key), row in self.keys.items()
+            if row.owner == node
+        ]
 
     # ---- Records ----------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from contracts.job_stage import NOW, a_job, a_key, join, reserve
 from stores_under_test import Home, on_each_store
 
 from headgate.core.errors import KeyInProgress, KeyMismatch
-from headgate.core.idempotency import InProgress, Mismatch, Replay, Run, Unknown, Verdict
+from headgate.core.idempotency import HeldKey, InProgress, Mismatch, Replay, Run, Unknown, Verdict
 from headgate.core.ports.store import Store
 
 
@@ -84,16 +84,60 @@ async def test_a_freed_key_runs_again(store: Store) -> None:
 
 
 @on_each_store
-async def test_a_finished_key_can_neither_be_freed_nor_sent_nor_finished_again(store: Store) -> None:
-    """The answer that was told once is told for ever, whatever a late owner believes."""
+async def test_a_finished_key_can_neither_be_freed_nor_sent_and_keeps_its_first_answer(store: Store) -> None:
+    """The answer that was returned once is returned for ever, whatever a late owner believes."""
     await join(store)
     lease = await take_key(store)
     await store.finish("local", a_key(), lease, status=200, body=b"first")
 
     assert not await store.free("local", a_key(), lease)
     assert not await store.mark_sent("local", a_key(), lease)
-    assert not await store.finish("local", a_key(), lease, status=500, body=b"second")
+    assert not await store.finish("local", a_key(), lease + 1, status=500, body=b"second")
     assert await reserve(store, a_key()) == Replay(200, b"first")
+
+
+@on_each_store
+async def test_finishing_again_under_the_same_lease_changes_nothing(store: Store) -> None:
+    """The response to the first write was lost: its owner asks again, and learns that its own answer is recorded."""
+    await join(store)
+    lease = await take_key(store)
+
+    assert await store.finish("local", a_key(), lease, status=204, body=b"")
+    assert await store.finish("local", a_key(), lease, status=500, body=b"second")
+    assert await reserve(store, a_key()) == Replay(204, b"")
+
+
+@on_each_store
+async def test_a_node_is_shown_the_keys_it_holds(store: Store) -> None:
+    """Reserved or sent, of every tenant and endpoint; neither other nodes' nor those that have an answer or are free."""
+    await join(store, "n1", "n2")
+    held = {}
+    for tenant, name, endpoint in (("a", "k", "x"), ("b", "k", "x"), ("a", "k", "y"), ("a", "sent", "x")):
+        claim = a_key(name, endpoint=endpoint)
+        verdict = await store.reserve(tenant, claim, node="n1", unknown=Unknown.RERUN, now=NOW)
+        assert isinstance(verdict, Run)
+        held[tenant, name, endpoint] = HeldKey(tenant=tenant, claim=claim, lease=verdict.lease)
+    sent = held["a", "sent", "x"]
+    await store.mark_sent("a", sent.claim, sent.lease)
+    await take_key(store, "theirs", node="n2")
+    await store.finish("local", a_key("done"), await take_key(store, "done"), status=200, body=b"")
+    await store.free("local", a_key("free"), await take_key(store, "free"))
+    await store.accept([a_job("j", key=a_key("of a job"))], now=NOW)
+
+    assert sorted(await store.held_keys("n1"), key=str) == sorted(held.values(), key=str)
+    assert [key.claim.key for key in await store.held_keys("n2")] == ["theirs"]
+    assert await store.held_keys("n3") == []
+
+
+@on_each_store
+async def test_a_key_that_was_taken_over_is_its_new_owners(store: Store) -> None:
+    """The old owner must not free what another node works on now."""
+    await join(store, "n2")
+    await take_key(store, node="n1")
+    lease = await take_key(store, node="n2")
+
+    assert await store.held_keys("n1") == []
+    assert [key.lease for key in await store.held_keys("n2")] == [lease]
 
 
 @on_each_store

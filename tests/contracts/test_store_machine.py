@@ -52,7 +52,7 @@ EXAMPLES = int(ASKED_FOR or "40")
 STEPS = 50
 ALL = 10_000
 """A limit that never bites: which of equals go first is nobody's promise."""
-UNORDERED = {"lost", "uncancelled", "revivable", "expire"}
+UNORDERED = {"lost", "uncancelled", "revivable", "expire", "held_keys"}
 
 ticks = st.sampled_from([0.5, 3.0, LEASE_S, LEASE_S + 1, 61.0, 4000.0])
 tenants = st.sampled_from(["a", "b", "B"])
@@ -425,6 +425,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.live_and_die("n1", end)
         if self.reserved:
             name, claim, _ = self.reserved[-1]
+            self.both("held_keys", "n1")
             self.both("reserve", name, claim, node="n2", unknown=unknown, now=self.now)
             self.go_on_with_a_key(data.draw(st.sampled_from(self.reserved[-3:])), verbs)
 
@@ -432,6 +433,12 @@ class StoreMachine(RuleBasedStateMachine):
         for verb in verbs:
             told: dict[str, Any] = {"status": 201, "body": str(self.now).encode()} if verb == "finish" else {}
             self.both(verb, *reservation, **told)
+
+    @precondition(lambda self: self.reference.held_keys("n1"))
+    @rule()
+    def a_node_frees_what_it_does_not_work_on(self) -> None:
+        for key in self.both("held_keys", "n1"):
+            self.both("free", key.tenant, key.claim, key.lease)
 
     @rule(
         tenant=tenants, name=st.sampled_from(["r1", "r2"]), unique=st.sampled_from(["u", "v", None, "gone"])
@@ -464,6 +471,9 @@ class StoreMachine(RuleBasedStateMachine):
             assert await store.find(job_id) == expected[job_id]
             assert await store.steps(job_id) == reference.jobs[job_id].steps
         assert sorted(await nodes_of(store)) == sorted(reference.nodes)
+        for node in ("n1", "n2"):
+            held, expected_held = await store.held_keys(node), reference.held_keys(node)
+            assert sorted(held, key=str) == sorted(expected_held, key=str)
         lost = sorted(await store.lost(limit=ALL), key=lambda one: one.claim.id)
         assert lost == sorted(reference.lost(limit=ALL), key=lambda one: one.claim.id)
         stopping = _by_id(await store.uncancelled(before=EVER, limit=ALL))

@@ -75,6 +75,7 @@ VERBS: dict[str, Verb] = {
     "mark_sent": lambda store: store.mark_sent("local", a_key(), 1),
     "finish": lambda store: store.finish("local", a_key(), 1, status=200, body=b""),
     "free": lambda store: store.free("local", a_key(), 1),
+    "held_keys": lambda store: store.held_keys("n1"),
     "add_access_key": lambda store: store.add_access_key(an_access_key()),
     "access_keys": lambda store: store.access_keys(),
     "revoke_access_key": lambda store: store.revoke_access_key("k", now=NOW),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import apsw
 from crash import ledger
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -126,6 +127,15 @@ class Family:
         """A process that runs jobs, with these settings under `jobs`."""
         return self.start("worker", failpoint=failpoint, settings=self.site.settings(**jobs), pace=pace)
 
+    def freeze(self, child: Child) -> None:
+        """SIGSTOP; but not during a write to the file: SQLite's lock would stop all other processes with it."""
+        while True:
+            child.send(signal.SIGSTOP)
+            if self.site.kind != "sqlite" or _is_writable(self.site.folder / "headgate.db"):
+                return
+            child.send(signal.SIGCONT)
+            time.sleep(0.01)
+
     def end(self) -> None:
         for child in self.children:
             if child.code is None:
@@ -142,3 +152,15 @@ def until(what: str, check: Callable[[], bool], *children: Child, within_s: floa
         assert time.monotonic() < deadline, f"not within {within_s:g} s: {what}"
         time.sleep(0.01)
     return time.monotonic()
+
+
+def _is_writable(database: Path) -> bool:
+    connection = apsw.Connection(str(database))
+    try:
+        connection.execute("begin immediate")
+        connection.execute("rollback")
+    except apsw.BusyError:
+        return False
+    finally:
+        connection.close()
+    return True

@@ -17,6 +17,7 @@ import sys
 import traceback
 from typing import Any
 
+import crash.clocks  # noqa: F401 - first: what comes after it takes its clocks
 from crash.roles import ROLES
 
 from headgate.stores import failpoints
@@ -29,6 +30,9 @@ def main() -> None:
     importlib.import_module("headgate.wiring")
     with contextlib.suppress(ImportError):
         importlib.import_module("headgate.stores.postgres")
+    for command in ("process", "serve", "work"):
+        importlib.import_module(f"headgate.cli.{command}")
+    importlib.import_module("headgate.wiring.serving")
     gc.freeze()
     for line in sys.stdin:
         asked = json.loads(line)
@@ -55,11 +59,16 @@ def _live(asked: dict[str, Any]) -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         _redirect(asked["log"])
         failpoints.arm(asked["failpoint"])
-        asyncio.run(ROLES[asked["role"]](**asked["arguments"]))
+        life = ROLES[asked["role"]](**asked["arguments"])
+        if life is not None:
+            asyncio.run(life)
         code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
     except BaseException:  # noqa: BLE001 - a child that returned would be a second nursery
         traceback.print_exc()
     finally:
+        sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
 

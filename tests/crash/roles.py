@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import os
 import random
 import signal
 import time
@@ -16,6 +17,7 @@ from crash.posting import gateway, poster
 from crash.tasks import Worker
 
 import headgate
+from headgate.cli import main
 from headgate.core.ports.claims import Want
 from headgate.gateway import Gateway
 
@@ -124,7 +126,17 @@ async def crowd(
             answers.add(round=number, ids=[handle.id for handle in handles], created=created)
 
 
-ROLES: Final[Mapping[str, Callable[..., Coroutine[Any, Any, None]]]] = {
+def node(*, words: list[str], folder: str, clocks: str, ledgers: str) -> None:
+    """`headgate …` as at a command line, in this folder, on a machine whose clocks can be set."""
+    from crash.clocks import follow  # noqa: PLC0415 - it changes the clocks of the process that imports it
+
+    os.chdir(folder)
+    follow(clocks)
+    main(words)
+
+
+ROLES: Final[Mapping[str, Callable[..., Coroutine[Any, Any, None] | None]]] = {
+    "node": node,
     "worker": worker,
     "producer": producer,
     "crowd": crowd,

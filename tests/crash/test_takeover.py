@@ -1,11 +1,9 @@
 """A worker is killed, stopped, paused: its jobs are finished by the next one, and whatever it still says is refused."""
 
 import signal
-import time
 from collections.abc import Iterable
 from typing import Any
 
-import apsw
 import pytest
 from conftest import Figure
 from crash import audit
@@ -88,7 +86,7 @@ def test_a_worker_that_was_paused_past_its_lease_writes_nothing_and_goes_on_as_a
     """It wakes up with finished jobs in hand that are another's by now. Every one of its writes is refused."""
     jobs = 20
     _, paused = _running(family, site, jobs, 1.5, lease_s=SHORT_LEASE_S)
-    _pause(site, paused)
+    family.freeze(paused)
     second = family.worker(lease_s=SHORT_LEASE_S, pace=0.1)
     audit.wait_for_all(site, within_s=2 * SHORT_LEASE_S + 5)
     finished = audit.open_books(site)
@@ -132,25 +130,3 @@ def _story(job: Job) -> tuple[object, ...]:
     """All that is written of it but the times: two readers of one database differ by the clocks they compared."""
     told = tuple((entry.outcome, entry.attempt, entry.message) for entry in job.history)
     return (job.state, job.attempts, job.crashes, job.deferrals, job.result, job.error, told)
-
-
-def _pause(site: Site, child: Child) -> None:
-    """SIGSTOP; but not amid a write to the file: whoever holds SQLite's lock would stop everybody with it."""
-    while True:
-        child.send(signal.SIGSTOP)
-        if site.kind != "sqlite" or _is_writable(site):
-            return
-        child.send(signal.SIGCONT)
-        time.sleep(0.01)
-
-
-def _is_writable(site: Site) -> bool:
-    connection = apsw.Connection(str(site.folder / "headgate.db"))
-    try:
-        connection.execute("begin immediate")
-        connection.execute("rollback")
-    except apsw.BusyError:
-        return False
-    finally:
-        connection.close()
-    return True

@@ -1,14 +1,12 @@
-"""Stores on a real PostgreSQL, jobs for them, and a wire between the two that can be cut at the worst moment."""
+"""Stores on a real PostgreSQL, and jobs for them."""
 
 import asyncio
-import contextlib
 import itertools
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
-from typing import Any, Self
-from urllib.parse import urlsplit
+from typing import Any
 
 import asyncpg  # type: ignore[import-untyped]
 
@@ -99,75 +97,3 @@ def reached(monkeypatch: Any) -> Iterator[list[str]]:
     with monkeypatch.context() as patch:
         patch.setattr(failpoints, "reach", note)
         yield names
-
-
-class Wire:
-    """A TCP relay. `deafen()` loses what the server answers next, after it has done what it was asked."""
-
-    def __init__(self, url: str) -> None:
-        self._target = urlsplit(url)
-        self._deaf: bytes | None = None
-        self._stalled = False
-        self._pipes: set[asyncio.StreamWriter] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._server: asyncio.Server | None = None
-
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._relay, "127.0.0.1", 0)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        assert self._server is not None
-        self._server.close()
-        self.cut()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    @property
-    def url(self) -> str:
-        assert self._server is not None
-        port = self._server.sockets[0].getsockname()[1]
-        return f"postgresql://{self._target.username}@127.0.0.1:{port}{self._target.path}"
-
-    def deafen(self, at: bytes) -> None:
-        """The next question that holds these bytes is heard; its answer is lost with the connection."""
-        self._deaf = at
-
-    def stall(self) -> None:
-        """Nothing comes through any more, in either direction; nobody hangs up."""
-        self._stalled = True
-
-    def cut(self) -> None:
-        for pipe in tuple(self._pipes):
-            pipe.transport.abort()
-
-    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection(self._target.hostname, self._target.port)
-        self._pipes |= {writer, back}
-        asked: list[bool] = [False]
-        for task in (self._ask(reader, back, asked), self._answer(there, writer, asked)):
-            running = asyncio.create_task(task)
-            self._tasks.add(running)
-            running.add_done_callback(self._tasks.discard)
-
-    async def _ask(self, reader: asyncio.StreamReader, back: asyncio.StreamWriter, asked: list[bool]) -> None:
-        with contextlib.suppress(OSError):
-            while data := await reader.read(1 << 20):
-                if self._deaf is not None and self._deaf in data:
-                    self._deaf, asked[0] = None, True
-                if not self._stalled:
-                    back.write(data)
-        back.close()
-
-    async def _answer(
-        self, there: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: list[bool]
-    ) -> None:
-        with contextlib.suppress(OSError):
-            while data := await there.read(1 << 20):
-                if asked[0]:
-                    writer.transport.abort()
-                    return
-                if not self._stalled:
-                    writer.write(data)
-        writer.close()

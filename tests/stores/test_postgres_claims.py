@@ -5,7 +5,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from stores.postgres_stage import NOW, Wire, a_job, after, opened, reached
+from stores.postgres_stage import NOW, a_job, after, opened, reached
+from wire import Wire
 
 from headgate.core.errors import StoreUnavailable
 from headgate.core.idempotency import InProgress, KeyClaim, Run, Unknown
@@ -49,7 +50,7 @@ def test_a_claim_whose_answer_was_lost_is_given_back(postgres_url: str) -> None:
     async def main() -> None:
         async with Wire(postgres_url) as wire, opened(f"{wire.url}?listen=off") as store:
             await store.accept([a_job(id="j", model="unlucky")], now=NOW)
-            wire.deafen(b"unlucky")
+            wire.cut_at(b"unlucky")
             with pytest.raises(StoreUnavailable):
                 await store.claim([Want("unlucky", 9)], node="n", suspects=0, now=NOW)
             async with opened(postgres_url) as witness:
@@ -93,7 +94,7 @@ def test_what_was_claimed_before_the_trouble_is_handed_out(postgres_url: str) ->
     async def main() -> None:
         async with Wire(postgres_url) as wire, opened(f"{wire.url}?listen=off") as store:
             await store.accept([a_job(id="first"), a_job(id="second", model="unlucky")], now=NOW)
-            wire.deafen(b"unlucky")
+            wire.cut_at(b"unlucky")
             wants = [Want("m", 1), Want("unlucky", 1)]
             claims = await store.claim(wants, node="n", suspects=0, now=NOW)
             assert [claim.id for claim in claims] == ["first"]
@@ -126,7 +127,7 @@ def test_a_settlement_whose_answer_was_lost_is_known_again(
             await store.accept([a_job(id="job-to-settle")], now=NOW)
             (claim,) = await store.claim([Want("m", 9)], node="n", suspects=0, now=NOW)
             settlement = after(claim, outcome)
-            wire.deafen(at)
+            wire.cut_at(at)
             with pytest.raises(StoreUnavailable):
                 await store.settle([settlement], now=NOW)
             assert await store.settle([settlement], now=NOW) == [Settled.APPLIED]
@@ -141,7 +142,7 @@ def test_an_accept_whose_answer_was_lost_finds_its_job_by_its_key(postgres_url: 
     async def main() -> None:
         async with Wire(postgres_url) as wire, opened(f"{wire.url}?listen=off") as store:
             key = KeyClaim(endpoint="POST /jobs", key="k", request_hash=b"h", expires_at=NOW + 60)
-            wire.deafen(b"COMMIT;")
+            wire.cut_at(b"COMMIT;")
             with pytest.raises(StoreUnavailable):
                 await store.accept([a_job(id="first", key=key)], now=NOW)
             assert await store.accept([a_job(key=key)], now=NOW) == [Accepted("first", created=False)]
@@ -156,7 +157,7 @@ def test_a_reservation_whose_answer_was_lost_can_be_made_again(postgres_url: str
         key = KeyClaim(endpoint="chat", key="the-lost-key", request_hash=b"h", expires_at=NOW + 60)
         asked: dict[str, Any] = {"node": "n", "unknown": Unknown.RERUN, "now": NOW}
         async with Wire(postgres_url) as wire, opened(f"{wire.url}?listen=off") as store:
-            wire.deafen(b"the-lost-key")
+            wire.cut_at(b"the-lost-key")
             with pytest.raises(StoreUnavailable):
                 await store.reserve("local", key, **asked)
             verdict = await store.reserve("local", key, **asked)

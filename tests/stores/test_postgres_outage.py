@@ -7,7 +7,8 @@ from typing import TypeVar
 
 import postgres
 import pytest
-from stores.postgres_stage import NOW, Wire, a_job, after, all_ids, opened, run_sql, until
+from stores.postgres_stage import NOW, a_job, after, all_ids, opened, run_sql, until
+from wire import Wire
 
 from headgate.core.errors import InvalidRequest, StoreUnavailable
 from headgate.core.ports.claims import Want

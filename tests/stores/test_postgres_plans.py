@@ -119,6 +119,7 @@ def check(url: str, statement: str, arguments: tuple[Any, ...], *indexes: str) -
         ("save_progress", ("old-1", 1, b"1"), ("jobs_pkey",)),
         ("find_twins", ([1], ["t"], ["chat"], ["d"]), ("jobs_dedup",)),
         ("purge_keys", (NOW, 100), ("idempotency_keys_expires",)),
+        ("held_keys", ("n",), ("idempotency_keys_owner",)),
     ],
 )
 def test_a_statement_goes_by_its_index(

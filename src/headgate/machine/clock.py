@@ -28,7 +28,7 @@ class SystemClock:
 
     def utc(self) -> datetime:
         if self._followed_from is None:
-            return datetime.now(UTC)
+            return datetime.fromtimestamp(time.time(), UTC)
         return datetime.fromtimestamp(self._followed_from + self.since_boot(), UTC)
 
     def follow(self, epoch_s: float) -> None:

@@ -154,9 +154,9 @@ class Node:
             await self._join()
         for job_id, lease in renewal.cancelled:
             self.on_cancel(job_id, lease)
+        silent = self._beats.read(renewal.beats, sent_at=sent_at, at=self._clock.since_boot())
         for renewed in self.on_renewed:
             await renewed()
-        silent = self._beats.read(renewal.beats, sent_at=sent_at, at=self._clock.since_boot())
         for node, beat in silent:
             if await self._store.bury_silent(node, beat):
                 logger.warning("node %s was silent for %g s and is declared dead", node, self._lease_s)

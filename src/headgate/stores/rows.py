@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from headgate.core.idempotency import HeldKey, KeyClaim
 from headgate.core.job import Attempt, Cause, Claim, Ended, Entry, Job, JobState, Lost, Reason
 from headgate.core.messages import Lane
 from headgate.core.ports.jobs import Backlog
@@ -169,6 +170,12 @@ def read_expired(row: Sequence[Any], now: float) -> Ended:
         batch_id=row[11],
         finished_at=now,
     )
+
+
+def read_held_key(row: Sequence[Any]) -> HeldKey:
+    tenant, endpoint, key, request_hash, lease, expires_at = row
+    claim = KeyClaim(endpoint=endpoint, key=key, request_hash=request_hash, expires_at=expires_at)
+    return HeldKey(tenant=tenant, claim=claim, lease=lease)
 
 
 def read_record(row: Sequence[Any]) -> Record:

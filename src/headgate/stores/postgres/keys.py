@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from headgate.core.idempotency import KeyClaim, KeyRow, KeyState, Run, Unknown, Verdict, decide
+from headgate.core.idempotency import HeldKey, KeyClaim, KeyRow, KeyState, Run, Unknown, Verdict, decide
 from headgate.stores.postgres.base import SQL, Verbs
 from headgate.stores.postgres.database import Connection
+from headgate.stores.rows import read_held_key
 
 KeyName: TypeAlias = tuple[str, str, str]
 """(tenant, endpoint, key)."""
@@ -49,11 +50,17 @@ class KeyVerbs(Verbs):
 
     async def finish(self, tenant: str, claim: KeyClaim, lease: int, *, status: int, body: bytes) -> bool:
         fenced = (tenant, claim.endpoint, claim.key, lease)
-        return bool(await self._database.write("finish_key", SQL.finish_key, *fenced, status, body))
+        return bool(
+            await self._database.write("finish_key", SQL.finish_key, *fenced, status, body, again=True)
+        )
 
     async def free(self, tenant: str, claim: KeyClaim, lease: int) -> bool:
         fenced = (tenant, claim.endpoint, claim.key, lease)
-        return bool(await self._database.write("free_key", SQL.free_key, *fenced))
+        return bool(await self._database.write("free_key", SQL.free_key, *fenced, again=True))
+
+    async def held_keys(self, node: str) -> list[HeldKey]:
+        rows = await self._database.read(SQL.held_keys, node)
+        return [read_held_key(row) for row in rows]
 
 
 def _key(row: Sequence[Any]) -> KeyRow:

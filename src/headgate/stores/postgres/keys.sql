@@ -57,10 +57,17 @@ update headgate.idempotency_keys set state = 'sent'
 where tenant = $1 and endpoint = $2 and key = $3 and lease = $4 and state in ('reserved', 'sent') returning lease
 
 -- name: finish_key
-update headgate.idempotency_keys set state = 'done', response_status = $5, response_body = $6, owner = null
-where tenant = $1 and endpoint = $2 and key = $3 and lease = $4 and state in ('reserved', 'sent') returning lease
+-- A lease has one answer: doing it again changes nothing.
+update headgate.idempotency_keys
+set state = 'done', owner = null, response_status = coalesce(response_status, $5),
+    response_body = coalesce(response_body, $6)
+where tenant = $1 and endpoint = $2 and key = $3 and lease = $4 returning lease
 
 -- name: free_key
 -- The outcome is not to be told again: the key may run anew.
 delete from headgate.idempotency_keys
 where tenant = $1 and endpoint = $2 and key = $3 and lease = $4 and state in ('reserved', 'sent') returning lease
+
+-- name: held_keys
+-- Only a key without an answer has an owner.
+select tenant, endpoint, key, request_hash, lease, expires_at from headgate.idempotency_keys where owner = $1

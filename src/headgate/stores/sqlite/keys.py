@@ -4,8 +4,9 @@ from typing import Any
 
 import apsw
 
-from headgate.core.idempotency import KeyClaim, KeyRow, KeyState, Run, Unknown, Verdict, decide
-from headgate.stores.sqlite.base import SQL, Verbs, changes, value
+from headgate.core.idempotency import HeldKey, KeyClaim, KeyRow, KeyState, Run, Unknown, Verdict, decide
+from headgate.stores.rows import read_held_key
+from headgate.stores.sqlite.base import SQL, Verbs, changes, rows, value
 
 
 class KeyVerbs(Verbs):
@@ -45,6 +46,9 @@ class KeyVerbs(Verbs):
 
     async def free(self, tenant: str, claim: KeyClaim, lease: int) -> bool:
         return await self._mark("free_key", SQL.free_key, (tenant, claim.endpoint, claim.key, lease))
+
+    async def held_keys(self, node: str) -> list[HeldKey]:
+        return await self._read(lambda db: [read_held_key(row) for row in rows(db, SQL.held_keys, (node,))])
 
     async def _mark(self, verb: str, statement: str, bindings: Any) -> bool:
         return await self._write(verb, lambda db: changes(db, statement, bindings) > 0)
