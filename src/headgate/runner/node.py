@@ -144,7 +144,7 @@ class Node:
         if renewal.alive:
             self._renewed_at = sent_at
         else:
-            logger.error(
+            logger.warning(
                 "node %s was declared dead: it was silent for %g s. Its jobs run again on other nodes.",
                 self.id,
                 self._lease_s,
