@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 
 import browser as browsers
+import loops
 import postgres
 import pytest
 
@@ -20,6 +21,12 @@ def figure(request: pytest.FixtureRequest, record_property: Callable[[str, objec
         record_property("figure", f"{what}\t{measured}")
 
     return record
+
+
+@pytest.fixture(params=loops.NAMES)
+def run(request: pytest.FixtureRequest) -> loops.Run:
+    """Run a coroutine in virtual time, on asyncio's loop and on uvloop, each in turn."""
+    return loops.run_on(request.param)
 
 
 @pytest.fixture(scope="session")
