@@ -47,6 +47,12 @@ class RealWorld:
     chance: Chance
 
 
+async def until(reached: Callable[[], bool]) -> None:
+    """Look again and again, where nothing says when it has happened."""
+    while not reached():  # noqa: ASYNC110 - see above
+        await asyncio.sleep(0.005)
+
+
 def run_on(name: str) -> Run:
     return virtual.run if name == "virtual" else _Real(REAL[name])
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from jobstage import JobStage, JobStages, on_each_loop
+from loops import until
 
 import headgate
 from headgate import Context, Job, JobState
@@ -122,8 +123,7 @@ async def test_a_preempted_job_goes_back_uncounted(stages: JobStages) -> None:
         tasks=TASKS,
     )
     handle = await stage.submit(asks, "?", max_attempts=1)
-    while not stage.provider.in_flight:  # noqa: ASYNC110 - the provider tells no event when a call begins
-        await asyncio.sleep(0.01)
+    await until(lambda: stage.provider.in_flight == 1)
     await stage.gateway.complete(model="m", messages=[{"role": "user", "content": "first, please"}])
     job = await handle.wait()
     assert (job.state, job.attempts, job.deferrals) == (JobState.COMPLETED, 1, 1)

@@ -185,6 +185,8 @@ async def test_a_second_upstream_takes_the_jobs_while_the_first_is_paused(stages
     stage = await stages.open(first, {"latency_s": 0.02, "slots": 4}, tasks=TASKS)
     jobs = await _ends(await _submit(stage, asks, 21))
     assert {(job.state, job.attempts) for job in jobs} == {(JobState.COMPLETED, 1)}
+    paused = stage.gateway.routes.find("m").upstreams[0].gate.admission.pause
+    assert paused.until > stage.now, "none of them waited for the end of the pause"
 
 
 # ---- A provider that is down or misconfigured -----------------------------------------------------------------
