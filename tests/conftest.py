@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 
 import browser as browsers
+import internal_errors
 import loops
 import postgres
 import pytest
@@ -11,6 +12,10 @@ import pytest
 Figure = Callable[[str, str], None]
 LONG_RUNS = "HEADGATE_LONG_RUNS" in os.environ
 """Simulated minutes and hours as the figures are told, not only as many as show a fault."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(internal_errors)
 
 
 @pytest.fixture
