@@ -37,6 +37,7 @@ from headgate.core.idempotency import (
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.keys import Keys
 from headgate.dispatch.call import Announce
+from headgate.machine.clock import TIMER_SLACK_S
 
 logger = logging.getLogger("headgate")
 ASK_AGAIN_S: Final = 0.25
@@ -147,7 +148,7 @@ class Once:
             async with asyncio.timeout_at(deadline):
                 reply = await shared.wait()
         except (DeadlineExceeded, KeyInProgress):
-            if self._clock.now() >= deadline:
+            if self._clock.now() + TIMER_SLACK_S >= deadline:
                 raise
             return None
         except TimeoutError:
