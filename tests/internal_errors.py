@@ -104,11 +104,11 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
 
 
 def _fail_for_what_was_found() -> None:
-    told = "\n".join(_found)
+    errors = "\n".join(_found)
     _found.clear()
-    if told:
+    if errors:
         pytest.fail(
-            f"an internal error happened; mark the test {MARKER} if that is its purpose:\n{told}",
+            f"an internal error happened; mark the test {MARKER} if that is its purpose:\n{errors}",
             pytrace=False,
         )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-TOLD = "an internal error happened; mark the test provokes_internal_error if that is its purpose"
+FAILED = "an internal error happened; mark the test provokes_internal_error if that is its purpose"
 HEAD = """
 import asyncio, logging, subprocess, sys
 import internal_errors, pytest
@@ -37,11 +37,11 @@ async def work(folder, whose):
         assert job.attempts == 1
 """
 CASES = {
-    "a 500 that nothing was said about": ("asyncio.run(ask())", "", 1, TOLD),
+    "a 500 in a test without the mark": ("asyncio.run(ask())", "", 1, FAILED),
     "a 500 on purpose": ("asyncio.run(ask())", "provokes_internal_error", 0, "1 passed"),
     "a mark without an error": ("pass", "provokes_internal_error", 1, "but no internal error happened"),
     "no error at all": ("pass", "", 0, "1 passed"),
-    "a job that failed in our own code": ("asyncio.run(work(tmp_path, 'ours'))", "", 1, TOLD),
+    "a job that failed in our own code": ("asyncio.run(work(tmp_path, 'ours'))", "", 1, FAILED),
     "a job that failed in its task": ("asyncio.run(work(tmp_path, 'its own'))", "", 0, "1 passed"),
     "a loop that survived our own mistake": (
         """
@@ -51,9 +51,9 @@ CASES = {
         logging.getLogger("headgate").exception("claiming failed")""",
         "",
         1,
-        TOLD,
+        FAILED,
     ),
-    "a loop that survived a mistake in somebody else's code": (
+    "a loop that survived an error of foreign code": (
         """
     try:
         raise ZeroDivisionError
@@ -67,19 +67,19 @@ CASES = {
         "internal_errors.read(b'ERROR request 1 broke (internal)')",
         "",
         1,
-        TOLD,
+        FAILED,
     ),
     "a process that ends with a traceback": (
         "internal_errors.read('Traceback (most recent call last):')",
         "",
         1,
-        TOLD,
+        FAILED,
     ),
     "a process that shares our stderr": (
         "subprocess.run([sys.executable, '-c', 'import sys; sys.stderr.write(\"broke (internal)\")'])",
         "",
         1,
-        TOLD,
+        FAILED,
     ),
 }
 

@@ -163,7 +163,7 @@ def test_an_interactive_caller_preempts_as_soon_as_that_helps(run: Run, obstacle
     run(main)
 
 
-def test_callers_that_leave_while_they_wait_for_pacing_take_nobody_s_turn(run: Run) -> None:
+def test_callers_that_leave_while_they_wait_for_pacing_take_no_other_caller_s_turn(run: Run) -> None:
     async def main(world: World) -> None:
         stage = set_stage(world, {"latency_s": 0.001, "interval_s": 0.002, "depth": 0})
         calls = [asyncio.create_task(stage.gateway.complete(model="m", messages=USER)) for _ in range(60)]

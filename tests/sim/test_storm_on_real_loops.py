@@ -168,8 +168,8 @@ def test_ten_thousand_calls_on_a_real_loop_break_nothing_and_leak_no_slot(
             storm.ends
         )
         assert storm.ends["answered"] > CALLS / 2
-        told = ", ".join(f"{count:,} {end}" for end, count in storm.ends.most_common())
-        figure(f"storm on {loop}", f"{CALLS:,} calls, 0 internal errors, no slot lost: {told}")
+        counts = ", ".join(f"{count:,} {end}" for end, count in storm.ends.most_common())
+        figure(f"storm on {loop}", f"{CALLS:,} calls, 0 internal errors, no slot lost: {counts}")
 
     loops.run_on(loop)(main, seed=20)
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
