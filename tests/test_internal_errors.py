@@ -40,6 +40,7 @@ CASES = {
     "a 500 in a test without the mark": ("asyncio.run(ask())", "", 1, FAILED),
     "a 500 on purpose": ("asyncio.run(ask())", "provokes_internal_error", 0, "1 passed"),
     "a mark without an error": ("pass", "provokes_internal_error", 1, "but no internal error happened"),
+    "a marked test that is skipped": ("pytest.skip('not here')", "provokes_internal_error", 0, "1 skipped"),
     "no error at all": ("pass", "", 0, "1 passed"),
     "a job that failed in our own code": ("asyncio.run(work(tmp_path, 'ours'))", "", 1, FAILED),
     "a job that failed in its task": ("asyncio.run(work(tmp_path, 'its own'))", "", 0, "1 passed"),
