@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import internal_errors
 import pytest
 
 MODELS: dict[str, Any] = {
@@ -82,7 +83,8 @@ def serving(folder: Path, *arguments: str, **settings: Any) -> Iterator[Served]:
         yield served
     finally:
         served.process.kill()
-        served.process.communicate()
+        _, err = served.process.communicate()
+        internal_errors.read(err)
 
 
 def test_it_says_where_it_listens_and_that_nobody_else_may(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import internal_errors
+
 DOCS: Final = Path(__file__).parents[2] / "docs"
 PORT: Final = "8400"
 _FENCE: Final = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
@@ -61,6 +63,7 @@ class Walk:
             **extra,
         }
         self._servers: list[subprocess.Popen[str]] = []
+        self._log = folder.with_name("log")
 
     def take(self, language: str, label: str, text: str) -> None:
         text = text.replace(f":{PORT}", f":{self.port}")
@@ -87,14 +90,15 @@ class Walk:
         assert ran.returncode == 0, f"{script}\n{ran.stdout}\n{ran.stderr}"
 
     def _serve(self, command: str) -> None:
-        server = subprocess.Popen(
-            ["bash", "-c", f"exec {command}"],
-            cwd=self.folder,
-            env=self._env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
+        with self._log.open("ab") as log:
+            server = subprocess.Popen(
+                ["bash", "-c", f"exec {command}"],
+                cwd=self.folder,
+                env=self._env,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
         self._servers.append(server)
         assert server.stdout is not None
         assert "headgate" in server.stdout.readline()
@@ -105,6 +109,8 @@ class Walk:
         for server in self._servers:
             server.communicate(timeout=PATIENCE_S)
             assert server.returncode == 0
+        if self._log.exists():
+            internal_errors.read(self._log.read_bytes())
 
 
 def settings_of(page: str) -> dict[str, str]:

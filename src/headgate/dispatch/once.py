@@ -41,6 +41,7 @@ from headgate.core.ports.clock import Clock
 from headgate.core.ports.keys import Keys
 from headgate.dispatch.call import Announce
 from headgate.dispatch.held_keys import Answer, HeldKeys, Holder, Place
+from headgate.machine.clock import TIMER_SLACK_S
 
 logger = logging.getLogger("headgate")
 ASK_AGAIN_S: Final = 0.25
@@ -170,7 +171,7 @@ class Once:
             async with asyncio.timeout_at(deadline):
                 return await work.wait()
         except (DeadlineExceeded, KeyInProgress):
-            if self._clock.now() >= deadline:
+            if self._clock.now() + TIMER_SLACK_S >= deadline:
                 raise
             return None
         except TimeoutError:

@@ -6,8 +6,9 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from typing import Final
 
-TIMER_SLACK_S: Final = 0.002
-"""uvloop counts in milliseconds: a timer may ring one before its time, and it is its time that has come all the same."""
+TIMER_SLACK_S: Final = 0.003
+"""uvloop counts in whole milliseconds, by a clock that may itself be one behind: a timer may ring 2.5 ms before its time, and
+counts as due all the same."""
 _COUNTS_SLEEP: Final = hasattr(time, "CLOCK_BOOTTIME")
 
 

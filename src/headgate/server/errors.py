@@ -119,7 +119,7 @@ def is_crash(error: Exception) -> bool:
 def log_error(what: str, error: Exception) -> None:
     """What the client is not told. That the database went away is an ERROR of its own, once."""
     if is_crash(error):
-        logger.error("%s broke\n%s", what, crash_story(error))
+        logger.error("%s broke (%s)\n%s", what, read_error(error).code, crash_story(error))
     elif isinstance(error, StoreUnavailable):
         logger.info("%s was refused: %s", what, error)
 
