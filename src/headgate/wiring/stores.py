@@ -38,6 +38,6 @@ def _postgres(url: str, clock: Clock, new_id: Callable[[], str]) -> Store:
         from headgate.stores.postgres import PostgresStore  # noqa: PLC0415 - an extra: not everybody has it
     except ImportError as error:
         raise SettingsError(
-            "database: PostgreSQL needs the extra: pip install 'headgate[postgres]'"
+            "database: PostgreSQL needs its extra: pip install '.[postgres]' in a clone of Headgate"
         ) from error
     return PostgresStore(url, clock=clock, new_id=new_id)

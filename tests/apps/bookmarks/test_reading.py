@@ -99,7 +99,7 @@ def test_broken_html_is_a_page_without_text_or_one_with_little(body: bytes) -> N
 def test_a_missing_extra_holds_the_bookmark_and_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the operator's to mend: no bookmark dies of it."""
     monkeypatch.setitem(sys.modules, "trafilatura", None)
-    with pytest.raises(headgate.RetryLater, match=r"pip install 'headgate\[bookmarks\]'"):
+    with pytest.raises(headgate.RetryLater, match=r"pip install '\.\[bookmarks\]'"):
         read(HTML, content_type="text/html")
 
 
