@@ -13,9 +13,7 @@ from headgate.cli.screen import show, show_json, stdout
 from headgate.cli.tables import Column, Row, lay_out
 from headgate.cli.words import one_line, since
 
-app = typer.Typer(
-    help="Alerts of a gateway that serves: what is wrong, and what to do.", no_args_is_help=True
-)
+app = typer.Typer(help="List what is wrong at a running gateway, and what to do.", no_args_is_help=True)
 ActiveOption = Annotated[bool, typer.Option("--active", help="Only those that are not over.")]
 _COLUMNS: Final = (
     Column("alert"),

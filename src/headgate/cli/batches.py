@@ -15,9 +15,7 @@ from headgate.cli.screen import note, show, show_json
 from headgate.core.batch_order import TASKS
 from headgate.core.errors import InvalidRequest
 
-app = typer.Typer(
-    help="Run files of requests, a job per line; look at them, wait for them.", no_args_is_help=True
-)
+app = typer.Typer(help="Run files of requests as batches, one job per line.", no_args_is_help=True)
 FileArgument = Annotated[
     Path, typer.Argument(metavar="FILE", help="A JSONL file of requests.", show_default=False)
 ]

@@ -22,9 +22,7 @@ from headgate.client import AsyncClient, Outbox
 from headgate.client.bookmarks import Bookmark
 from headgate.core.errors import InvalidRequest
 
-app = typer.Typer(
-    help="Save pages and have them described; list, import and export them.", no_args_is_help=True
-)
+app = typer.Typer(help="Save pages and have a model describe them.", no_args_is_help=True)
 PAGE_SIZE: Final = 100
 LARGEST_FILE_BYTES: Final = 100 * 2**20
 _STYLES: Final = {"done": "green", "failed": "red", "retrying": "yellow"}

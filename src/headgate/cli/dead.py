@@ -36,7 +36,7 @@ from headgate.core.job import JobState, as_dead_letter
 from headgate.runner.dead_letters import REPLAYS_PER_S
 
 app = typer.Typer(
-    help="Dead letters: jobs that need a person. Send them back to work, or let them go.",
+    help="List, show, replay and discard dead letters: jobs that failed.",
     no_args_is_help=True,
 )
 IdsArgument = Annotated[

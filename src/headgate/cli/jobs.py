@@ -26,7 +26,7 @@ from headgate.cli.remote import UrlOption
 from headgate.cli.screen import show, show_json
 from headgate.core.job import JobState
 
-app = typer.Typer(help="Submit jobs, look at them, wait for them.", no_args_is_help=True)
+app = typer.Typer(help="Submit, list, show, wait for and cancel jobs.", no_args_is_help=True)
 app.command("submit", cls=submit.SubmitCommand)(submit.command)
 
 

@@ -21,9 +21,7 @@ from headgate.machine.ids import random_id
 from headgate.runner.access_keys import AccessKeys
 
 T = TypeVar("T")
-app = typer.Typer(
-    help="Keys for callers over HTTP: make them, see them, take them back.", no_args_is_help=True
-)
+app = typer.Typer(help="Create, list and revoke the keys of callers over HTTP.", no_args_is_help=True)
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="What people call it.", show_default=False)]
 TenantOption = Annotated[str, typer.Option("--tenant", help="Whose requests these are.")]
 RoleOption = Annotated[Role, typer.Option("--role", help="call: ask models; read: only look; operate: all.")]

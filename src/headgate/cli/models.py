@@ -21,7 +21,7 @@ from headgate.core.operator_pause import pause_over
 from headgate.dispatch.models import ModelStatus
 from headgate.dispatch.status import UpstreamStatus
 
-app = typer.Typer(help="Models: see how they stand, pause them, let them go on.", no_args_is_help=True)
+app = typer.Typer(help="List models and their state; pause and resume them.", no_args_is_help=True)
 NameArgument = Annotated[
     str,
     typer.Argument(metavar="NAME", help="A model, or a family: summary, ollama/*.", show_default=False),

@@ -25,9 +25,7 @@ VARIABLE: Final = "HEADGATE_OUTBOX"
 UNSENT: Final = 4
 """Something still waits: the same command may send it later."""
 FAILED: Final = 1
-app = typer.Typer(
-    help="Work written down for when the gateway is there: add it, see it, send it.", no_args_is_help=True
-)
+app = typer.Typer(help="Keep jobs on disk and send them when the gateway is up.", no_args_is_help=True)
 TaskArgument = Annotated[str, typer.Argument(metavar="TASK", help="The task's name.", show_default=False)]
 InputArgument = Annotated[
     str | None,

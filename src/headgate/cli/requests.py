@@ -14,7 +14,7 @@ from headgate.cli.tables import Column, Row, lay_out
 from headgate.cli.words import one_line, since, when
 from headgate.observe.recent import AttemptStory, RequestStory, Status
 
-app = typer.Typer(help="The last calls of a gateway that serves: what became of them.", no_args_is_help=True)
+app = typer.Typer(help="List and show the latest calls of a running gateway.", no_args_is_help=True)
 IdArgument = Annotated[
     str,
     typer.Argument(metavar="ID", help="The x-request-id of the answer.", show_default=False),

@@ -42,10 +42,11 @@ def command(
     log_format: LogFormatOption = LogFormat.TEXT,
     config: ConfigOption = None,
 ) -> None:
-    """Serve models over HTTP in OpenAI's format until SIGINT or SIGTERM; then finish what runs, and go.
+    """Serve models over HTTP in OpenAI's format, and run jobs.
 
-    At a stop new requests are refused at once; what is being served has `limits.drain_s` seconds to finish, and
-    jobs that have not ended by then go back uncounted. A second signal ends it at once.
+    SIGINT or SIGTERM stops it: new requests are refused, requests in flight have `limits.drain_s` seconds to
+    finish, and jobs that have not ended by then go back to the queue without a lost attempt. A second signal
+    stops it at once.
     """
     # First: what is left aside among the settings is told in the log.
     log_to_stderr(logging.INFO, log_format)

@@ -24,9 +24,7 @@ from headgate.cli.words import one_line, since
 from headgate.core.errors import StateConflict
 from headgate.core.job import Job
 
-app = typer.Typer(
-    help="Webhooks: check their signatures, see their deliveries, deliver again.", no_args_is_help=True
-)
+app = typer.Typer(help="Print webhook secrets; list and repeat deliveries.", no_args_is_help=True)
 UrlArgument = Annotated[
     str, typer.Argument(metavar="URL", help="The address, as it was given.", show_default=False)
 ]
