@@ -25,7 +25,9 @@ def _summaries(words: tuple[str, ...]) -> dict[str, str]:
     group = ROOT
     for word in words:
         group = group.commands[word]
-    firsts = {name: " ".join(command.help.split("\n\n")[0].split()) for name, command in group.commands.items()}
+    firsts = {
+        name: " ".join(command.help.split("\n\n")[0].split()) for name, command in group.commands.items()
+    }
     return {name: re.split(r"(?<=\.)\s", text)[0].removesuffix(".") for name, text in firsts.items()}
 
 

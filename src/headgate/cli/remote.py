@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
@@ -98,5 +99,4 @@ def _advised() -> Iterator[None]:
 
 def _listening(settings: Settings) -> str:
     address = settings.address
-    host = _EVERYWHERE.get(address.host, address.host)
-    return f"http://{f'[{host}]' if ':' in host else host}:{address.port}"
+    return f"http://{replace(address, host=_EVERYWHERE.get(address.host, address.host))}"

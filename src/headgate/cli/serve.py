@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -22,16 +22,28 @@ from headgate.doctor.ports import who_listens
 from headgate.gateway import Gateway
 from headgate.settings import DEFAULT_FILE, Settings
 from headgate.settings.front import Address
+from headgate.settings.summary import brief
 
 if TYPE_CHECKING:
     from headgate.wiring.serving import Served
 
 logger = logging.getLogger("headgate")
+_MOST_NAMED: Final = 5
 
 
 def command(
     listen: Annotated[
         str | None, typer.Option("--listen", metavar="HOST:PORT", help="Instead of the settings'.")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port",
+            min=0,
+            max=65_535,
+            metavar="PORT",
+            help="Only another port, whatever address --listen or the settings name.",
+        ),
     ] = None,
     no_work: Annotated[bool, typer.Option("--no-work", help="Take jobs in, but run none here.")] = False,
     tasks: TasksOption = None,
@@ -55,7 +67,10 @@ def command(
 
     def read() -> Settings:
         settings = settings_with_tasks(source, tasks, workers)
-        return settings if listen is None else replace(settings, listen=listen)
+        settings = settings if listen is None else replace(settings, listen=listen)
+        return (
+            settings if port is None else replace(settings, listen=str(replace(settings.address, port=port)))
+        )
 
     settings = read()
     try:
@@ -70,8 +85,8 @@ def _taken(address: Address) -> str:
     who = who_listens(address.port)
     by = f"by {who}" if who else "by another process"
     return (
-        f"{address.host}:{address.port} is taken {by}. Stop it, or listen elsewhere:"
-        f" --listen {address.host}:{address.port + 1}, or `listen` in the settings."
+        f"{address} is taken {by}. Stop it, or use another port: --port {address.port + 1}, or `listen` in the"
+        " settings."
     )
 
 
@@ -82,12 +97,16 @@ async def _serve(settings: Settings, read: Callable[[], Settings], *, work: bool
         async with serve(settings, work=work) as served:
             # Before the first line: who reads it may send a signal at once, and unheard it would end us.
             on_hangup(lambda: reload(served.gateway, read))
-            logger.info(
-                "gates, budgets, breakers and the limits of keys are per process: nothing shares them"
-            )
             typer.echo(_first_line(served, work=work))
+            logger.info("%s", brief(settings))
+            if served.note is not None:
+                logger.info("%s", served.note)
+            logger.info("gates, retry budgets, circuit breakers and the limits of keys are per process")
             await signals.first.wait()
-            logger.info("stopping: what is being served has %g s to finish", settings.limits.drain_s)
+            logger.info(
+                "stopping: requests in flight have %g s to finish; a second signal stops at once",
+                settings.limits.drain_s,
+            )
             await _drain(served, signals, settings.limits.drain_s)
     say_at_the_end("headgate serve: stopped")
 
@@ -104,10 +123,10 @@ def reload(gateway: Gateway, read: Callable[[], Settings]) -> None:
         settings = read()
         gateway.reload(settings)
     except HeadgateError as error:
-        logger.error("the settings are not reloaded, the old ones stay in force: %s", error)  # noqa: TRY400 - one's own mistake
+        logger.error("the settings were not reloaded, the old ones stay in force: %s", error)  # noqa: TRY400 - one's own mistake
     else:
         names = ", ".join(gateway.routes.names())
-        logger.info("the models are reloaded: %s. Everything else in the settings needs a new start.", names)
+        logger.info("models reloaded: %s. Other settings take effect after a restart.", names)
 
 
 async def _drain(served: "Served", signals: Signals, drain_s: float) -> None:
@@ -123,6 +142,7 @@ async def _drain(served: "Served", signals: Signals, drain_s: float) -> None:
 
 def _first_line(served: "Served", *, work: bool) -> str:
     names = served.gateway.routes.names()
-    models = f"{count_of(len(names), 'model')} ({', '.join(names)})"
+    named = ", ".join(names[:_MOST_NAMED]) + (", …" if len(names) > _MOST_NAMED else "")
+    models = f"{count_of(len(names), 'model')} ({named})"
     workers = count_of(served.gateway.durable.rules.workers, "worker") if work else "no worker"
     return one_line(f"headgate serve: {served.url}, {models}, {served.gateway.durable.store.name}, {workers}")

@@ -82,6 +82,9 @@ def read_settings(
 
 
 def _single_values(tree: Mapping[str, Any], findings: Findings) -> dict[str, Any]:
+    if type(tree.get("listen")) is int:
+        # A port alone: as text its message says how to write the address.
+        tree = {**tree, "listen": str(tree["listen"])}
     values = values_for(Settings, tree, findings, TOP)
     if mistake := database_mistake(values.get("database", SQLITE)):
         place: Place = ("database",)

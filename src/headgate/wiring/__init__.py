@@ -54,6 +54,7 @@ __all__ = [
     "build_routes",
     "open",
     "open_blocking",
+    "opened",
     "read_settings",
 ]
 
@@ -136,14 +137,29 @@ async def open(  # noqa: A001 - `headgate.open(…)` is how it reads
     """
     checked = read_settings(settings, env=env)
     logger.info("%s", summary(checked))
-    clock = clock or SystemClock()
-    tracing = build_tracing(clock) if checked.tracing else None
-    gateway = build(checked, clock=clock, chance=chance, tasks=tasks, prices=prices, tracing=tracing)
-    log = EventLog(checked.logs_path, utc=clock.utc)
-    gateway.listen(log)
-    try:
+    async with opened(
+        checked, clock=clock or SystemClock(), chance=chance, tasks=tasks, prices=prices
+    ) as gateway:
         if work:
             await gateway.work()
+        yield gateway
+
+
+@asynccontextmanager
+async def opened(
+    settings: Settings,
+    *,
+    clock: Clock,
+    chance: Chance | None = None,
+    tasks: Iterable[Task[Any, Any]] = (),
+    prices: Prices | None = None,
+) -> AsyncIterator[Gateway]:
+    """A running gateway of checked settings, with its event log and its traces."""
+    tracing = build_tracing(clock) if settings.tracing else None
+    gateway = build(settings, clock=clock, chance=chance, tasks=tasks, prices=prices, tracing=tracing)
+    log = EventLog(settings.logs_path, utc=clock.utc)
+    gateway.listen(log)
+    try:
         yield gateway
     finally:
         await gateway.aclose()
