@@ -315,7 +315,17 @@ def test_a_database_out_of_reach_is_exit_code_4_and_says_when_to_come_back(
     monkeypatch.setenv("HEADGATE__DATABASE", "postgresql://nobody@127.0.0.1:1/nowhere")
     answer = desk.run("jobs", "list")
     assert answer.code == 4
-    assert "try again in" in answer.err
+    assert "cannot be reached" in answer.err
+    assert "Check the database (headgate doctor says what is wrong), then try again in" in answer.err
+
+
+def test_a_task_that_is_not_known_is_told_once_with_what_to_do(desk: Desk) -> None:
+    answer = desk.run("jobs", "submit", "ecco", "1")
+    assert answer.code == 2
+    assert "no task is called 'ecco'; did you mean 'echo'?" in answer.err
+    assert answer.err.count("jobs.tasks") == 1
+    assert "--tasks" in answer.err
+    assert ".." not in answer.err
 
 
 def test_a_folder_that_cannot_be_written_is_exit_code_2(desk: Desk) -> None:

@@ -85,11 +85,12 @@ def _run(opening: Callable[[], AsyncClient], action: Callable[[AsyncClient], Awa
 
 @contextlib.contextmanager
 def _advised() -> Iterator[None]:
-    """What a client cannot know: how a command is told of another gateway, and of a key."""
+    """What a client cannot know: how a command is given another gateway, and a key."""
     try:
         yield
     except GatewayUnreachable as error:
-        error.args = (f"{error} --url or {VARIABLE} names another.",)
+        if not error.waiting_helps:
+            error.args = (f"{error} --url or {VARIABLE} names another gateway.",)
         raise
     except Unauthorized as error:
         if os.environ.get(KEY_VARIABLE):

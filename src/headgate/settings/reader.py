@@ -42,6 +42,8 @@ KNOWN_KEYS: Final = OWN_KEYS | GATE_KEYS
 
 PRESETS: Final = {"bedrock": RetryPolicy.bedrock, "web": RetryPolicy.web, "agents": RetryPolicy.agents}
 _MAX_RETRIES: Final = "max_retries"
+_FORMAT: Final = "openai"
+"""The provider for every service that speaks its format."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,9 +255,14 @@ def option_problems(
 ) -> tuple[Problem, ...]:
     check = providers.get(provider)
     if check is None:
-        hint = did_you_mean(provider, providers) or ";"
+        hint = did_you_mean(provider, providers)
         known = ", ".join(sorted(providers))
-        return (Problem("provider", f"no provider is called {shown(provider)}{hint} known: {known}"),)
+        message = f"no provider is called {shown(provider)}{hint or ';'} known: {known}"
+        if not hint and _FORMAT in providers:
+            message += (
+                f". For a service that speaks OpenAI's format write provider: {_FORMAT}, with its base_url"
+            )
+        return (Problem("provider", message),)
     try:
         check(model, options)
     except InvalidSettings as error:
