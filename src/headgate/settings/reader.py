@@ -255,7 +255,7 @@ def option_problems(
 ) -> tuple[Problem, ...]:
     check = providers.get(provider)
     if check is None:
-        hint = did_you_mean(provider, providers)
+        hint = did_you_mean(provider, providers, likeness=0.7)
         known = ", ".join(sorted(providers))
         message = f"no provider is called {shown(provider)}{hint or ';'} known: {known}"
         if not hint and _FORMAT in providers:
