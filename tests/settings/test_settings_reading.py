@@ -197,10 +197,11 @@ def test_a_service_that_is_no_provider_is_answered_with_how_to_use_it(provider: 
     with pytest.raises(InvalidSettings) as caught:
         wiring.read_settings({"models": {"m": {"upstreams": [{"provider": provider, "model": "x"}]}}}, env={})
 
-    assert [str(problem) for problem in caught.value.problems] == [
+    (problem,) = caught.value.problems
+    assert str(problem) == (
         f"models.m.upstreams[0].provider: no provider is called {provider!r}; known: anthropic, bedrock, ollama, openai,"
         " simulated. For a service that speaks OpenAI's format write provider: openai, with its base_url"
-    ]
+    )
 
 
 def test_a_slip_in_a_provider_s_name_is_only_answered_with_the_name() -> None:

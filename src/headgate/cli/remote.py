@@ -95,7 +95,9 @@ def _advised() -> Iterator[None]:
     except Unauthorized as error:
         if os.environ.get(KEY_VARIABLE):
             raise
-        raise Unauthorized(f"{error}; put a key into {KEY_VARIABLE}") from error
+        raise Unauthorized(
+            f"{error}; put a key into {KEY_VARIABLE}. To make one: headgate keys create NAME --role operate"
+        ) from error
 
 
 def _listening(settings: Settings) -> str:
