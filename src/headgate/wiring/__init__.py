@@ -34,6 +34,7 @@ from headgate.runner.builtin import BUILT_IN
 from headgate.runner.durable import Durable
 from headgate.runner.tasks import Task, TaskTable
 from headgate.settings import ModelSettings, Settings, UpstreamSettings, load
+from headgate.settings.found import missing_families
 from headgate.settings.summary import summary
 from headgate.wiring.apps import APPS, build_apps, build_routes
 from headgate.wiring.providers import PROVIDERS, ProviderKind, Surroundings, Transports
@@ -249,6 +250,7 @@ class _Builder:
             [self._route(name, model) for name, model in fixed.items()],
             {name: partial(self._member, name, model) for name, model in families.items()},
             {name: partial(self._route, name, model) for name, model in asides.items()},
+            missing_families(),
         )
 
     def _member(self, family: str, settings: ModelSettings, name: str) -> Route:
