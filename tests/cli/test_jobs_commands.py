@@ -278,6 +278,7 @@ def test_cancel_ends_a_pending_job_and_refuses_one_that_has_ended(desk: Desk) ->
     ],
 )
 def test_an_unknown_id_is_exit_code_2_and_one_clear_line(words: tuple[str, ...], desk: Desk) -> None:
+    desk.submit("echo", 1)
     answer = desk.run(*words, "job_nowhere")
     assert (answer.code, answer.out) == (2, "")
     assert answer.err == "headgate: there is no job 'job_nowhere'\n"

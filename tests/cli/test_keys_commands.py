@@ -104,9 +104,10 @@ def test_the_table_and_its_json_tell_the_terms(desk: Desk) -> None:
 
 
 def test_a_store_without_keys_says_what_that_means(desk: Desk) -> None:
+    desk.submit("echo", 1)
     answer = desk.run("keys", "list")
 
-    assert (answer.code, answer.err) == (0, "")
+    assert (answer.code, answer.err) == (0, f"Read from {desk.folder}/data/headgate.db\n")
     assert "only this machine may connect" in answer.out
     assert "headgate keys create" in answer.out
     assert desk.run("keys", "list", "--tenant", "acme").out == "No keys match.\n"

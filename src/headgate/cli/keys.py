@@ -1,16 +1,16 @@
 """`headgate keys`: create, list, revoke."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final
 
 import typer
 from rich.text import Text
 
 from headgate.cli.options import ConfigOption, JsonOption, read_future
+from headgate.cli.reaching import InDatabase
 from headgate.cli.remote import KEY_VARIABLE
-from headgate.cli.running import run, settings_to_look
+from headgate.cli.running import look, run, settings_to_look
 from headgate.cli.screen import note, show, show_json, stdout
 from headgate.cli.tables import Column, Row, lay_out
 from headgate.cli.words import one_line, since, when
@@ -21,7 +21,6 @@ from headgate.machine.clock import SystemClock
 from headgate.machine.ids import random_id
 from headgate.runner.access_keys import AccessKeys
 
-T = TypeVar("T")
 app = typer.Typer(help="Create, list and revoke the keys of callers over HTTP.", no_args_is_help=True)
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="What people call it.", show_default=False)]
 TenantOption = Annotated[str, typer.Option("--tenant", help="Whose requests these are.")]
@@ -100,7 +99,7 @@ def create(
     async def make(keys: AccessKeys) -> tuple[IssuedKey, Sequence[AccessKey]]:
         return await keys.create(terms), await keys.list()
 
-    issued, everyone = _with_keys(config, make)
+    issued, everyone = run(settings_to_look(config), lambda gateway: make(_keys(gateway)))
     key = issued.kept.key
     note(
         Text(
@@ -119,7 +118,8 @@ def list_keys(
     as_json: JsonOption = False, tenant: AnyTenantOption = None, config: ConfigOption = None
 ) -> None:
     """List the keys, newest first; of each only its last four characters."""
-    found = _with_keys(config, lambda keys: keys.list(tenant=tenant))
+    place = InDatabase(settings_to_look(config))
+    found = look(place.settings, lambda gateway: _keys(gateway).list(tenant=tenant), empty=[])
     if as_json:
         last_id = found[-1].id if found else None
         show_json({"object": "list", "data": found, "has_more": False, "last_id": last_id})
@@ -132,6 +132,7 @@ def list_keys(
             "There are no keys: only this machine may connect. The first one is for you:"
             " headgate keys create NAME --role operate"
         )
+    place.name_it(as_json=as_json)
 
 
 @app.command("revoke")
@@ -141,7 +142,7 @@ def revoke(
     config: ConfigOption = None,
 ) -> None:
     """Revoke a key: within 5 seconds no gateway accepts it any more."""
-    key = _with_keys(config, lambda keys: keys.revoke(word, tenant=tenant))
+    key = look(settings_to_look(config), lambda gateway: _keys(gateway).revoke(word, tenant=tenant))
     show(f"{key.id} ({one_line(key.name)}, …{key.last_four}) is revoked")
 
 
@@ -154,11 +155,8 @@ def _locked_out(keys: Sequence[AccessKey]) -> str:
     return f"{first}No key may operate this gateway. Make one: headgate keys create NAME --role operate"
 
 
-def _with_keys(config: Path | None, action: Callable[[AccessKeys], Awaitable[T]]) -> T:
-    async def do(gateway: Gateway) -> T:
-        return await action(AccessKeys(gateway.durable, SystemClock(), random_id))
-
-    return run(settings_to_look(config), do)
+def _keys(gateway: Gateway) -> AccessKeys:
+    return AccessKeys(gateway.durable, SystemClock(), random_id)
 
 
 def _show_table(keys: Sequence[AccessKey]) -> None:

@@ -8,6 +8,7 @@ import typer
 from rich.text import Text
 
 from headgate.cli.options import ConfigOption, JsonOption, LimitOption, ModelFilter
+from headgate.cli.reaching import AtGateway
 from headgate.cli.remote import UrlOption, first, gateway_url, look_there, shaped
 from headgate.cli.screen import note, show, show_json, stdout
 from headgate.cli.tables import Column, Row, lay_out
@@ -64,8 +65,9 @@ def list_requests(
     config: ConfigOption = None,
 ) -> None:
     """List the last calls, the latest first. Each process remembers its own 10,000."""
+    there = gateway_url(url, config)
     told, more = look_there(
-        gateway_url(url, config),
+        there,
         lambda client: first(
             client.requests(model=model, status=status, page_size=limit, after=after), limit
         ),
@@ -77,10 +79,11 @@ def list_requests(
         return
     if not told:
         show("No calls match." if model or status or after else "No calls yet.")
-        return
-    _show_table(stories)
+    else:
+        _show_table(stories)
     if more:
         note(Text(f"There are more: add --after {one_line(str(last_id))}", "dim"))
+    AtGateway(there).name_it(as_json=as_json)
 
 
 def _show_table(found: Sequence[RequestStory]) -> None:

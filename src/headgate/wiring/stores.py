@@ -8,6 +8,7 @@ from headgate.core.errors import SettingsError
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.store import Store
 from headgate.settings import Settings
+from headgate.settings.database import shown_database
 from headgate.stores import sql
 from headgate.stores.sqlite import SqliteStore
 
@@ -25,6 +26,12 @@ def build_store(settings: Settings, *, clock: Clock, new_id: Callable[[], str]) 
 def database_file(settings: Settings) -> Path | None:
     """Where the database lies, if it is a file."""
     return settings.data_dir / DATABASE_FILE if settings.database == SQLITE else None
+
+
+def database_name(settings: Settings) -> str:
+    """For people: the whole path of a file, or the URL without its password."""
+    file = database_file(settings)
+    return f"postgres {shown_database(settings.database)}" if file is None else str(file.absolute())
 
 
 def schema_number(settings: Settings) -> int:
