@@ -61,7 +61,7 @@ class InDatabase:
         """Say where a list was read: to people always, to programs only that there is nothing to read."""
         name = database_name(self.settings)
         if database_is_missing(self.settings):
-            note(Text(f"{name} does not exist.", "yellow"))
+            note(Text(f"{name} does not exist. Is this the folder of the gateway?", "yellow"))
         elif not as_json:
             note(Text(f"Read from {name}", "dim"))
 
