@@ -172,7 +172,7 @@ def test_the_real_providers_take_what_the_environment_brings() -> None:
 def test_a_model_that_a_file_took_away_is_missed_with_the_reason(
     model: str, variable: str, tmp_path: Path
 ) -> None:
-    """It was there until somebody wrote a settings file; the key is still set."""
+    """It was there until a settings file was written; the key is still set."""
     (tmp_path / "headgate.yaml").write_text("models: {chat: {upstreams: [{provider: simulated}]}}")
     gateway = wiring.build(wiring.read_settings(None, env={"OPENAI_API_KEY": SECRET}))
 
