@@ -183,4 +183,4 @@ def test_tracing_without_its_extra_is_told_and_ends_with_2(
     answer = desk.run("work", "--burst")
 
     assert answer.code == 2
-    assert "pip install 'headgate[tracing]'" in answer.err
+    assert "pip install '.[tracing]'" in answer.err

@@ -74,9 +74,9 @@ class Walk:
         elif language == "sh" and label == "serve":
             self._serve(text)
         elif language == "sh" and label in {"", "run"}:
-            self._run(text)
+            self.run(text)
 
-    def _run(self, script: str) -> None:
+    def run(self, script: str) -> None:
         ran = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script],
             cwd=self.folder,
@@ -122,8 +122,9 @@ def settings_of(page: str) -> dict[str, str]:
     }
 
 
-def walk(page: str, folder: Path, **extra: str) -> str:
-    """Do what the page says; everything must work. What its commands said."""
+@contextmanager
+def walking(page: str, folder: Path, **extra: str) -> Iterator[Walk]:
+    """Do what the page says; everything must work. Its servers run until the block ends."""
     with command_folder(folder) as shims:
         place = folder / "place"
         place.mkdir()
@@ -131,6 +132,12 @@ def walk(page: str, folder: Path, **extra: str) -> str:
         try:
             for block in blocks((DOCS / page).read_text()):
                 walked.take(*block)
+            yield walked
         finally:
             walked.close()
-    return walked.said
+
+
+def walk(page: str, folder: Path, **extra: str) -> str:
+    """The same, for a page that leaves nothing to look at but what its commands said."""
+    with walking(page, folder, **extra) as walked:
+        return walked.said

@@ -9,6 +9,7 @@ from typing import Final
 import typer
 
 from headgate.cli.app import app
+from headgate.cli.remote import VARIABLE
 from headgate.cli.screen import silence
 from headgate.cli.words import printable
 from headgate.client import GatewayUnreachable
@@ -54,12 +55,22 @@ def _run(words: Sequence[str] | None) -> int:
         if isinstance(error, StoreUnavailable | GatewayUnreachable) and not error.waiting_helps:
             _tell(str(error))
             return WRONG
-        _tell(f"{error}\nNothing is wrong with what was asked: try again in {error.retry_after_s:.0f} s.")
+        _tell(f"{error}\n{_next_step(error)}try again in {error.retry_after_s:.0f} s.")
         return NOT_NOW
     except (HeadgateError, OSError) as error:
         _tell(str(error))
         return WRONG
     return 0
+
+
+def _next_step(error: Refused) -> str:
+    match error:
+        case StoreUnavailable():
+            return "Check the database (headgate doctor says what is wrong), then "
+        case GatewayUnreachable():
+            return f"Start it (headgate serve), or name another one with --url or {VARIABLE}; then "
+        case _:
+            return "The command is valid: "
 
 
 def _tell(message: str) -> None:

@@ -8,13 +8,14 @@ import typer
 from rich.text import Text
 
 from headgate.cli.options import ConfigOption, JsonOption, LimitOption, ModelFilter
+from headgate.cli.reaching import AtGateway
 from headgate.cli.remote import UrlOption, first, gateway_url, look_there, shaped
 from headgate.cli.screen import note, show, show_json, stdout
 from headgate.cli.tables import Column, Row, lay_out
 from headgate.cli.words import one_line, since, when
 from headgate.observe.recent import AttemptStory, RequestStory, Status
 
-app = typer.Typer(help="The last calls of a gateway that serves: what became of them.", no_args_is_help=True)
+app = typer.Typer(help="List and show the latest calls of a running gateway.", no_args_is_help=True)
 IdArgument = Annotated[
     str,
     typer.Argument(metavar="ID", help="The x-request-id of the answer.", show_default=False),
@@ -64,8 +65,9 @@ def list_requests(
     config: ConfigOption = None,
 ) -> None:
     """List the last calls, the latest first. Each process remembers its own 10,000."""
+    there = gateway_url(url, config)
     told, more = look_there(
-        gateway_url(url, config),
+        there,
         lambda client: first(
             client.requests(model=model, status=status, page_size=limit, after=after), limit
         ),
@@ -77,10 +79,11 @@ def list_requests(
         return
     if not told:
         show("No calls match." if model or status or after else "No calls yet.")
-        return
-    _show_table(stories)
+    else:
+        _show_table(stories)
     if more:
         note(Text(f"There are more: add --after {one_line(str(last_id))}", "dim"))
+    AtGateway(there).name_it(as_json=as_json)
 
 
 def _show_table(found: Sequence[RequestStory]) -> None:

@@ -14,6 +14,7 @@ from headgate import wiring
 from headgate.core.errors import SettingsError
 from headgate.gateway import Gateway
 from headgate.settings import Settings
+from headgate.wiring.stores import database_file, database_name
 
 T = TypeVar("T")
 
@@ -47,13 +48,45 @@ def user_name() -> str:
 
 
 def run(settings: Settings, action: Callable[[Gateway], Awaitable[T]]) -> T:
-    """Open the gateway, without a worker, and do this with it."""
+    """Open the gateway, without a worker, and do this with it. A database that is missing is created."""
 
     async def main() -> T:
         async with wiring.open(settings) as gateway:
             return await action(gateway)
 
     return asyncio.run(main())
+
+
+def look(settings: Settings, action: Callable[[Gateway], Awaitable[T]], *, empty: Any = None) -> T:
+    """The same for commands that only look, or change what is there: they create nothing.
+
+    Where there is no database the answer is `empty`; without that the command is refused.
+    """
+    if database_is_missing(settings):
+        if empty is None:
+            raise SettingsError(
+                f"{database_name(settings)} does not exist, so there is nothing in it. Run this in the folder of the"
+                " gateway's headgate.yaml, or name that file with --config"
+            )
+        nothing: T = empty
+        return nothing
+    return asyncio.run(_looking(settings, action))
+
+
+async def _looking(settings: Settings, action: Callable[[Gateway], Awaitable[T]]) -> T:
+    gateway = wiring.build(settings)
+    try:
+        return await action(gateway)
+    finally:
+        await gateway.aclose()
+
+
+def database_is_missing(settings: Settings) -> bool:
+    """False where its folder cannot be one: opening it says what is wrong."""
+    file = database_file(settings)
+    if file is None or file.exists():
+        return False
+    return file.parent.is_dir() or not file.parent.exists()
 
 
 def run_for_long(main: Coroutine[Any, Any, T]) -> T:

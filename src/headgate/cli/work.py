@@ -54,9 +54,9 @@ def command(
     log_format: LogFormatOption = LogFormat.TEXT,
     config: ConfigOption = None,
 ) -> None:
-    """Run jobs until SIGINT or SIGTERM; then finish what runs, give the rest back, and go.
+    """Run jobs without serving HTTP: a worker node.
 
-    A stop takes --drain seconds at most, and up to 15 more where tasks do not let go: a process manager
+    SIGINT or SIGTERM stops it: running jobs may finish, the rest goes back to the queue. A stop takes --drain seconds at most, and up to 15 more where tasks do not let go: a process manager
     should wait that long. A second signal gives back at once what still runs. Jobs that are given back lose
     no attempt.
     """

@@ -94,11 +94,14 @@ class Routes:
         routes: Iterable[Route],
         families: Mapping[str, BuildRoute] | None = None,
         asides: Mapping[str, Callable[[], Route]] | None = None,
+        hints: Mapping[str, str] | None = None,
     ) -> None:
         self._routes = {route.model: route for route in routes}
         self._families = {name.removesuffix("*"): build for name, build in (families or {}).items()}
         self._asides = dict(asides or {})
         """Models that are built when first asked for."""
+        self._hints = hints or {}
+        """What to say of unknown models whose names begin so."""
         self._members: OrderedDict[str, Route] = OrderedDict()
         self._retired: list[Route] = []
         """Replaced by a reload, with calls still on their way through them."""
@@ -189,4 +192,5 @@ class Routes:
 
     def _unknown(self, model: str) -> str:
         hint = did_you_mean(model, self.names()) or ";"
-        return f"no model is called {model[:100]!r}{hint} known: {', '.join(self.names())}"
+        reason = next((f". {words}" for prefix, words in self._hints.items() if model.startswith(prefix)), "")
+        return f"no model is called {model[:100]!r}{hint} known: {', '.join(self.names())}{reason}"

@@ -13,7 +13,7 @@ from headgate.core.timeouts import Timeouts
 from headgate.core.webhook import WebhookRules
 from headgate.dispatch.routes import Balance
 from headgate.settings.database import shown_database
-from headgate.settings.records import ModelSettings, Settings, UpstreamSettings
+from headgate.settings.records import ModelSettings, Settings, UpstreamSettings, simulated_models
 
 
 def summary(settings: Settings) -> str:
@@ -36,6 +36,20 @@ def summary(settings: Settings) -> str:
             f"  {number}. {', '.join(_upstream_words(upstream))}"
             for number, upstream in enumerate(model.upstreams, start=1)
         ]
+    return "\n".join(lines)
+
+
+def brief(settings: Settings) -> str:
+    """What a start tells: where the data is, and each model's worst case."""
+    places = f"data in {settings.data_dir}, logs in {settings.logs_path}"
+    lines = [f"{places}; all settings: headgate config check"]
+    named = {name: model for name, model in settings.models.items() if model != simulated_models().get(name)}
+    lines += [f"{name}: {_worst_case(model)}" for name, model in named.items()]
+    if not named:
+        lines.append(
+            "only the simulated model answers: name models in headgate.yaml, or without that file set"
+            " OPENAI_API_KEY, ANTHROPIC_API_KEY or OLLAMA_HOST"
+        )
     return "\n".join(lines)
 
 

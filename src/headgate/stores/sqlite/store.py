@@ -60,7 +60,6 @@ class SqliteStore(JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, Acces
         """In a thread: another process may keep the file locked for a while."""
         connection = await asyncio.get_running_loop().run_in_executor(None, self._open)
         self._writer.start(connection)
-        self._doorbell.listen(self._listeners.ring)
 
     def _open(self) -> apsw.Connection:
         try:
@@ -91,6 +90,8 @@ class SqliteStore(JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, Acces
         await self._reader.aclose()
 
     def on_ready(self, ring: Callable[[], None]) -> Callable[[], None]:
+        # Not before: who never waits for jobs leaves nothing in the folder.
+        self._doorbell.listen(self._listeners.ring)
         return self._listeners.on_ready(ring)
 
     def on_trip(self, tell: Callable[[float], None]) -> Callable[[], None]:
