@@ -1,7 +1,7 @@
 """Whole requests: from a request to its reply, and the one event that says how it ended."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from headgate.core import events
@@ -83,9 +83,15 @@ class Requests:
                 await self._clock.sleep(refusal.retry_after_s)
 
     async def complete(
-        self, request: Request, call: Call, check: Check | None = None, *, insist: bool = False
+        self,
+        request: Request,
+        call: Call,
+        check: Check | None = None,
+        *,
+        insist: bool = False,
+        changes: Sequence[Mapping[str, Any]] = (),
     ) -> Reply:
-        work = Complete(request, check, self.first_token_s(request))
+        work = Complete(request, check, self.first_token_s(request), changes)
         served = await self.serve(request, call, work, insist=insist)
         reply = self.reply(request, call, served.result, served.upstream.name)
         self.answered(request, call, reply)

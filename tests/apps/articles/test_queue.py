@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from apps.articles.desk_stage import CONTENT, LONG, open_articles
+from apps.articles.desk_stage import CONTENT, LONG, open_articles, temperatures_at_the_provider
 from jobstage import JobStages, on_each_database, on_job_stages
 
 import headgate
@@ -150,6 +150,37 @@ async def test_a_job_regenerates_what_repeats_itself_at_once(stages: JobStages, 
     assert (ended["status"], ended["retry_count"]) == ("completed", 1)
     assert stage.stage.provider.calls == most + 1
     assert stage.stage.now == pytest.approx(most + 1, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("options", "temperatures"),
+    [
+        ({}, [0.3, 0.55, 0.8]),
+        ({"max_repetition_retries": 4}, [0.3, 0.55, 0.8, 1.0, 1.0]),
+        ({"temperature": None}, [None, None, None]),
+    ],
+)
+@on_job_stages
+async def test_each_queued_regeneration_raises_the_temperature_like_a_direct_one(
+    stages: JobStages, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], temperatures: list[Any]
+) -> None:
+    script = ["repeat"] * (len(temperatures) - 1) + ["ok"]
+    stage = await open_articles(stages, {"script": script}, options=options)
+    seen = temperatures_at_the_provider(monkeypatch)
+    ended = await stage.ended((await stage.queue())["job_id"])
+    assert ended["status"] == "completed"
+    assert seen == temperatures
+
+
+@on_job_stages
+async def test_a_job_that_is_tried_again_begins_with_the_first_temperature(
+    stages: JobStages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = await open_articles(stages, {"script": ["repeat", "transient", "repeat", "ok"]})
+    seen = temperatures_at_the_provider(monkeypatch)
+    ended = await stage.ended((await stage.queue())["job_id"])
+    assert ended["status"] == "completed"
+    assert seen == [0.3, 0.55, 0.3, 0.55]
 
 
 @on_job_stages
