@@ -71,6 +71,10 @@ class Responded(msgspec.Struct, frozen=True, kw_only=True):
     """How long providers took, over all attempts."""
     operation: str = "chat"
     """What was asked for, in the words of OpenTelemetry: `chat`, `text_completion` or `embeddings`."""
+    origin: str | None = None
+    """The HTTP request or the job that it was made for; None when it is that request itself, or was made by neither."""
+    of_job: bool = False
+    """One of a job's attempts: the job decides what follows."""
 
 
 class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +85,7 @@ class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
     lane: Lane
     tenant: str = "local"
     operation: str = "chat"
+    origin: str | None = None
 
 
 class RequestRefused(msgspec.Struct, frozen=True, kw_only=True):
