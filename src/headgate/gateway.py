@@ -84,7 +84,10 @@ class Gateway(DirectCalls):
         return self._fanout.listen(listener)
 
     def reload(self, settings: Any) -> None:
-        """Take over the models of other settings, read and checked. Unchanged ones keep their queues and their state."""
+        """Take over the models of other settings, read and checked.
+
+        Unchanged models keep their queues and their state, except that misconfigured upstreams are called again at once.
+        """
         self._reload(settings)
 
     @property

@@ -100,8 +100,8 @@ _WORDS: Final[Mapping[str, str]] = {
         " `headgate jobs list --state pending`, and whether their model takes calls with `headgate models list`."
     ),
     Rule.UPSTREAM_MISCONFIGURED: (
-        "{subject} refuses us: its key, model name or permissions are wrong. Mend the settings, try them with"
-        " `headgate doctor`, and send SIGHUP; its jobs wait meanwhile."
+        "{subject} rejects our calls: its key, model name or permissions are wrong. Fix the settings, check them with"
+        " `headgate doctor`, then send SIGHUP, which lifts the hold. Its jobs wait until then."
     ),
     Rule.BREAKER_OPEN: (
         "{subject} has failed for {value:.0f} s and is left alone but for a probe now and then. Look at the"
