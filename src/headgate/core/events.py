@@ -100,6 +100,14 @@ class RequestRefused(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str = "local"
 
 
+class HttpFailed(msgspec.Struct, frozen=True, kw_only=True):
+    """A request over HTTP was answered with 429 or 5xx, and no `Responded` says so: no model was called for it."""
+
+    request_id: str
+    status: int
+    code: str
+
+
 class WaitEnded(msgspec.Struct, frozen=True, kw_only=True):
     """A call has waited at a gate, for a millisecond or more: until it got a slot, or in vain."""
 
@@ -232,6 +240,7 @@ Event: TypeAlias = (
     | Responded
     | Cancelled
     | RequestRefused
+    | HttpFailed
     | WaitEnded
     | GatePaused
     | BreakerChanged

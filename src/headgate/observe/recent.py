@@ -12,15 +12,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from headgate.core.errors import (
-    Draining,
-    ModelPaused,
-    QueueFull,
-    RateLimited,
-    RetryBudgetSpent,
-    UnknownRequest,
-    UpstreamThrottled,
-)
+from headgate.core.errors import Draining, UnknownRequest
 from headgate.core.events import (
     AttemptEnded,
     Cancelled,
@@ -30,6 +22,7 @@ from headgate.core.events import (
     RetryScheduled,
 )
 from headgate.core.messages import Lane, Usage
+from headgate.core.outcomes import REFUSED
 
 MOST_KEPT: Final = 10_000
 MOST_STEPS: Final = 100
@@ -38,15 +31,9 @@ MOST_OPEN: Final = 20_000
 """Calls that have begun and not ended; held slots never end as one call."""
 Step: TypeAlias = AttemptEnded | RetryScheduled | RequestRefused
 End: TypeAlias = Responded | Cancelled
+REFUSALS: Final = REFUSED | {Draining.code}
 _Kept: TypeAlias = tuple[datetime, End, Sequence[Step]]
 """When it ended, how, and what came before. A plain tuple: it is made once for every call."""
-
-
-REFUSALS: Final = frozenset(
-    error.code
-    for error in (QueueFull, UpstreamThrottled, ModelPaused, RetryBudgetSpent, RateLimited, Draining)
-)
-"""Errors of calls that we did not take, for now. What a provider answered is told by its class instead."""
 
 
 class Status(enum.StrEnum):
