@@ -156,7 +156,7 @@ _WORDS: Final[Mapping[str, str]] = {
     ),
     Rule.LATENCY: (
         "1 of 100 answers of the last 10 minutes took {value:.1f} s or longer, more than {threshold:g} s."
-        " `headgate requests show` tells where the time of one went; `headgate models list` shows what waits."
+        " `headgate requests list --status ok` shows how long each took, `headgate models list` what waits."
     ),
     Rule.LOOP_LAG: (
         "The event loop was held up for {value:.1f} s within the last minute, more than {threshold:g} s: nothing else"

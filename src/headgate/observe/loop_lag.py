@@ -41,9 +41,9 @@ class LoopLag:
             due_at = self._clock.now() + TICK_S
             await self._clock.sleep(TICK_S)
             now = self._clock.now()
-            self._note(now, max(0.0, now - due_at))
+            self.note(now, max(0.0, now - due_at))
 
-    def _note(self, now: float, late_s: float) -> None:
+    def note(self, now: float, late_s: float) -> None:
         while self._late and self._late[-1][1] <= late_s:
             self._late.pop()
         self._late.append((now, late_s))
