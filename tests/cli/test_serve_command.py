@@ -216,8 +216,8 @@ def test_a_hangup_lifts_the_hold_of_an_upstream_whose_settings_are_unchanged(tmp
         # A probe would go after 30 s only.
         assert _soon(lambda: served.ask("wrong")[0] == 200)
         served.process.terminate()
-        _, told = served.process.communicate(timeout=30)
-        assert "the hold of upstream simulated is lifted" in told
+        _, log = served.process.communicate(timeout=30)
+        assert "the hold of upstream simulated is lifted" in log
 
 
 @pytest.mark.parametrize("arguments", [(), ("--config", "headgate.yaml")], ids=["found", "named"])

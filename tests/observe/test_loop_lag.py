@@ -25,7 +25,7 @@ def test_code_that_blocks_the_loop_is_seen(new_loop: Callable[[], asyncio.Abstra
         await asyncio.sleep(0)
         time.sleep(STALL_S)  # noqa: ASYNC251 - what is measured
         async with asyncio.timeout(30):
-            while not lag.worst_s:  # noqa: ASYNC110 - the timer tells nobody
+            while not lag.worst_s:  # noqa: ASYNC110 - nothing is emitted
                 await asyncio.sleep(0.01)
         await lag.aclose()
         return lag.worst_s
@@ -47,8 +47,6 @@ def test_a_loop_that_is_never_held_up_has_no_lag() -> None:
 
 
 def test_the_worst_of_a_minute_is_kept_and_then_the_next_worst() -> None:
-    """Told to it as its timer would tell it."""
-
     async def main(world: World) -> None:
         lag = LoopLag(world.clock)
         for at, late_s in ((0, 0.1), (10, 0.9), (20, 0.2), (30, 0.5), (40, 0.3)):

@@ -19,7 +19,7 @@ from headgate.gateway import Gateway
 from headgate.server.access import Caller, Headers, OpenAccess
 
 
-def told(house: House) -> list[tuple[str, str | None]]:
+def reported(house: House) -> list[tuple[str, str | None]]:
     return [
         (event.request_id, event.error if isinstance(event, Responded) else event.code)
         for event in house.events
@@ -54,7 +54,7 @@ def test_a_route_that_breaks() -> None:
         async with opened({}, mount=_routes) as house:
             answer = await sent(house, post(b"", "/v1/breaks"))
             assert (answer.status, answer.code) == (500, "internal")
-            assert told(house) == [(named(answer), "internal")]
+            assert reported(house) == [(named(answer), "internal")]
 
     asyncio.run(main())
 
@@ -65,7 +65,7 @@ def test_a_key_that_has_used_up_its_limits(path: str) -> None:
         async with opened(one_model({"provider": "simulated"}), access=_Limited()) as house:
             answer = await sent(house, post(b"{}", path))
             assert (answer.status, answer.code) == (429, "rate_limited")
-            assert told(house) == [(named(answer), "rate_limited")]
+            assert reported(house) == [(named(answer), "rate_limited")]
 
     asyncio.run(main())
 
@@ -77,12 +77,12 @@ def test_a_backlog_that_is_full() -> None:
             assert (await sent(house, post(job, "/v1/jobs"))).status == 202
             answer = await sent(house, post(job, "/v1/jobs"))
             assert answer.status == 429
-            assert told(house) == [(named(answer), "queue_full")]
+            assert reported(house) == [(named(answer), "queue_full")]
 
     asyncio.run(main())
 
 
-def test_a_call_that_a_gate_refuses_is_told_as_the_end_of_that_call() -> None:
+def test_a_call_that_a_gate_refuses_is_reported_as_the_end_of_that_call() -> None:
     async def main() -> None:
         full = {"provider": "simulated", "outcome": "stall", "slots": 1, "depth": 1}
         async with opened(one_model(full)) as house:
@@ -90,7 +90,7 @@ def test_a_call_that_a_gate_refuses_is_told_as_the_end_of_that_call() -> None:
             await until(lambda: house.gateway.status().rt_queue == 1)
             answer = await ask(house)
             assert (answer.status, answer.code) == (429, "queue_full")
-            assert told(house) == [(named(answer), "queue_full")]
+            assert reported(house) == [(named(answer), "queue_full")]
             for one in crowd:
                 one.cancel()
             await asyncio.gather(*crowd, return_exceptions=True)
@@ -98,7 +98,7 @@ def test_a_call_that_a_gate_refuses_is_told_as_the_end_of_that_call() -> None:
     asyncio.run(main())
 
 
-def test_a_call_that_breaks_inside_is_told_as_the_end_of_that_call() -> None:
+def test_a_call_that_breaks_inside_is_reported_as_the_end_of_that_call() -> None:
     def build(model: str | None, options: Any, given: Any) -> Any:
         provider = wiring.PROVIDERS["simulated"].build(model, options, given)
         provider.complete = _miscounted(provider.complete)  # type: ignore[method-assign]
@@ -110,7 +110,7 @@ def test_a_call_that_breaks_inside_is_told_as_the_end_of_that_call() -> None:
         async with opened(settings, providers={**wiring.PROVIDERS, "broken": broken}) as house:
             answer = await ask(house)
             assert (answer.status, answer.code) == (500, "internal")
-            assert told(house) == [(named(answer), "internal")]
+            assert reported(house) == [(named(answer), "internal")]
 
     asyncio.run(main())
 
@@ -132,6 +132,6 @@ def test_a_caller_s_own_mistakes_are_no_events() -> None:
             assert (await sent(house, post(b"{", CHAT))).status == 400
             assert (await ask(house, model="nowhere")).status == 404
             assert (await look(house, "/v1/jobs/job_0")).status == 404
-            assert told(house) == []
+            assert reported(house) == []
 
     asyncio.run(main())

@@ -84,7 +84,7 @@ class Counts:
         now = self._now()
         if event.attempts > 1:
             self._retried.add(now, event.error is not None)
-        # A job's attempt is no caller's request: the job waits and tries again.
+        # Attempts of jobs are left out: a job waits and tries again.
         if event.of_job:
             return
         self._requests.add(now, outcome_of(event.error))

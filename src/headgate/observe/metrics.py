@@ -33,7 +33,7 @@ class Metrics:
 
     `models` gives the configured names, `status` the gateway's status, `paused` the models that
     operators paused, `front_refusals` those whom the front door did not let in, `alerts` the active ones,
-    `loop_lag_s` how late the event loop's timers are, `backlog` and `count_jobs` everybody's jobs.
+    `loop_lag_s` how late the event loop's timers are, `backlog` and `count_jobs` the jobs of all tenants.
     """
 
     def __init__(

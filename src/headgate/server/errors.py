@@ -128,7 +128,7 @@ def log_error(what: str, error: Exception) -> None:
 
 
 def report(emit: Callable[[Event], None], request_id: str, error: Exception, failed: Failed) -> None:
-    """Tell the listeners of an answer that no call of a model stands for: 429 and 5xx only."""
+    """Emit an event for an answer with 429 or 5xx that no event has reported yet."""
     if (failed.status == HTTPStatus.TOO_MANY_REQUESTS or failed.status >= 500) and not is_reported(error):
         emit(HttpFailed(request_id=request_id, status=failed.status, code=failed.code))
 

@@ -1,4 +1,4 @@
-"""The summariser from a Python program: at once, queued, and how a queued one stands."""
+"""The summariser from a Python program: at once, queued, and the state of a queued one."""
 
 import asyncio
 import json

@@ -45,7 +45,7 @@ async def queue(
 
 
 async def status(client: AsyncClient, job_id: str) -> SummaryStatus:
-    """How a queued summary stands. `client.wait(job_id)` waits for its end."""
+    """The state of a queued summary. `client.wait(job_id)` waits for its end."""
     found: SummaryStatus = await client.call(
         "GET", f"{ROUTE}/status/{quote(job_id, safe='')}", type=SummaryStatus
     )
