@@ -83,8 +83,15 @@ class Gateway(DirectCalls):
             raise InvalidRequest("a listener must be callable", param="listener")
         return self._fanout.listen(listener)
 
+    def emit(self, event: events.Event) -> None:
+        """Hand an event to all listeners."""
+        self._fanout(event)
+
     def reload(self, settings: Any) -> None:
-        """Take over the models of other settings, read and checked. Unchanged ones keep their queues and their state."""
+        """Take over the models of other settings, read and checked.
+
+        Unchanged models keep their queues and their state, except that misconfigured upstreams are called again at once.
+        """
         self._reload(settings)
 
     @property

@@ -272,6 +272,18 @@ def test_a_hangup_reads_the_settings_again(tmp_path: Path) -> None:
         assert "the old ones stay in force" in told
 
 
+def test_a_hangup_lifts_the_hold_of_an_upstream_whose_settings_are_unchanged(tmp_path: Path) -> None:
+    upstream = {"provider": "simulated", "latency_s": 0, "script": [{"status": 401}] * 3}
+    with serving(tmp_path, models={**MODELS, "wrong": {"upstreams": [upstream]}}) as served:
+        assert [served.ask("wrong")[0] for _ in range(4)] == [502] * 4
+        served.process.send_signal(signal.SIGHUP)
+        # A probe would go after 30 s only.
+        assert _soon(lambda: served.ask("wrong")[0] == 200)
+        served.process.terminate()
+        _, log = served.process.communicate(timeout=30)
+        assert "the hold of upstream simulated is lifted" in log
+
+
 @pytest.mark.parametrize("arguments", [(), ("--config", "headgate.yaml")], ids=["found", "named"])
 def test_a_file_that_vanished_takes_no_models_away(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     with serving(tmp_path, *arguments) as served:

@@ -194,6 +194,31 @@ def test_no_wait_goes_past_the_deadline() -> None:
     virtual.run(main)
 
 
+@pytest.mark.parametrize(
+    ("ahead", "words"),
+    [
+        (0, "m: no answer within 1.0 s (not queued, 1 attempt made)"),
+        (1, "m: no answer within 1.0 s (0.4 s in the queue, 1 attempt made)"),
+        (2, "m: no answer within 1.0 s (1.0 s in the queue, 0 attempts made)"),
+    ],
+)
+def test_a_missed_deadline_says_where_the_time_went(ahead: int, words: str) -> None:
+    async def main(world: World) -> None:
+        stage = set_stage(
+            world, {"latency_s": 60, "slots": 1, "script": [{"latency_s": 0.4 if ahead == 1 else 60}]}
+        )
+        ask = stage.gateway.complete
+        holders = [asyncio.create_task(ask(model="m", messages=USER)) for _ in range(min(ahead, 1))]
+        await asyncio.sleep(0)
+        with pytest.raises(DeadlineExceeded) as caught:
+            await ask(model="m", messages=USER, deadline_s=1)
+        assert str(caught.value) == words
+        for holder in holders:
+            holder.cancel()
+
+    virtual.run(main)
+
+
 def test_one_deadline_covers_waiting_attempts_and_fallbacks() -> None:
     async def main(world: World) -> None:
         slow = {"latency_s": 60.0, "slots": 1}

@@ -18,7 +18,7 @@ from headgate.observe.recent import AttemptStory, RequestStory, Status
 app = typer.Typer(help="List and show the latest calls of a running gateway.", no_args_is_help=True)
 IdArgument = Annotated[
     str,
-    typer.Argument(metavar="ID", help="The x-request-id of the answer.", show_default=False),
+    typer.Argument(metavar="ID", help="The x-request-id of the answer, or a job's id.", show_default=False),
 ]
 StatusFilter = Annotated[Status | None, typer.Option("--status", help="Only those that ended so.")]
 AfterOption = Annotated[str | None, typer.Option("--after", metavar="ID", help="Go on after this one.")]
@@ -44,7 +44,7 @@ _COLUMNS: Final = (
 def show_request(
     request_id: IdArgument, as_json: JsonOption = False, url: UrlOption = None, config: ConfigOption = None
 ) -> None:
-    """Show one call: its attempts, waits and refusals one by one, tokens, cost and end."""
+    """Show one call, or all that a request or a job made: attempts, waits and refusals one by one, tokens, cost and end."""
     told = look_there(gateway_url(url, config), lambda client: client.request(request_id))
     story = shaped(told, RequestStory)
     if as_json:
@@ -127,6 +127,10 @@ def _facts(story: RequestStory) -> Iterator[tuple[str, Text]]:
     yield "upstream", Text(one_line(story.upstream or "-"))
     yield "lane", Text(str(story.lane))
     yield "tenant", Text(one_line(story.tenant))
+    if story.origin is not None:
+        yield "made for", Text(one_line(story.origin))
+    if story.calls:
+        yield "calls", Text(f"{len(story.calls)} made for it; --json lists their ids")
     if story.agent_id is not None:
         yield "agent", Text(one_line(story.agent_id))
     if story.latency_ms is not None and story.queue_ms is not None:

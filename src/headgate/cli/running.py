@@ -3,6 +3,8 @@
 import asyncio
 import getpass
 import importlib
+import logging
+import signal
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -11,11 +13,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from headgate import wiring
-from headgate.core.errors import SettingsError
+from headgate.core.errors import HeadgateError, SettingsError
 from headgate.gateway import Gateway
 from headgate.settings import Settings
 from headgate.wiring.stores import database_file, database_name
 
+logger = logging.getLogger("headgate")
 T = TypeVar("T")
 
 
@@ -93,6 +96,23 @@ def run_for_long(main: Coroutine[Any, Any, T]) -> T:
     """On uvloop where there is one."""
     with asyncio.Runner(loop_factory=_fast_loop()) as runner:
         return runner.run(main)
+
+
+def reload_on_hangup(gateway: Gateway, read: Callable[[], Settings]) -> None:
+    """At SIGHUP, where there is such a signal."""
+    if hasattr(signal, "SIGHUP"):
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, gateway, read)
+
+
+def _reload(gateway: Gateway, read: Callable[[], Settings]) -> None:
+    """Read the settings again. If they are wrong, those in force stay in force."""
+    try:
+        gateway.reload(read())
+    except HeadgateError as error:
+        logger.error("the settings are not reloaded, the old ones stay in force: %s", error)  # noqa: TRY400 - one's own mistake
+    else:
+        names = ", ".join(gateway.routes.names())
+        logger.info("the models are reloaded: %s. Everything else in the settings needs a new start.", names)
 
 
 def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -13,13 +13,12 @@ import typer
 
 from headgate.cli.logs import LogFormat, log_to_stderr
 from headgate.cli.options import ConfigOption, LogFormatOption, TasksOption
-from headgate.cli.running import run_for_long, settings_with_tasks
+from headgate.cli.running import reload_on_hangup, run_for_long, settings_with_tasks
 from headgate.cli.screen import say_at_the_end
 from headgate.cli.signals import Signals
 from headgate.cli.words import count_of, one_line
-from headgate.core.errors import HeadgateError, SettingsError
+from headgate.core.errors import SettingsError
 from headgate.doctor.ports import who_listens
-from headgate.gateway import Gateway
 from headgate.settings import DEFAULT_FILE, Settings
 from headgate.settings.dotenv import Dotenv
 from headgate.settings.front import Address
@@ -101,7 +100,7 @@ async def _serve(settings: Settings, read: Callable[[], Settings], *, work: bool
     with Signals(signal.SIGINT, signal.SIGTERM) as signals:
         async with serve(settings, work=work) as served:
             # Before the first line: who reads it may send a signal at once, and unheard it would end us.
-            on_hangup(lambda: reload(served.gateway, read))
+            reload_on_hangup(served.gateway, read)
             typer.echo(_first_line(served, work=work))
             logger.info("%s", brief(settings))
             if served.note is not None:
@@ -114,24 +113,6 @@ async def _serve(settings: Settings, read: Callable[[], Settings], *, work: bool
             )
             await _drain(served, signals, settings.limits.drain_s)
     say_at_the_end("headgate serve: stopped")
-
-
-def on_hangup(act: Callable[[], None]) -> None:
-    """Where there is such a signal."""
-    if hasattr(signal, "SIGHUP"):
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, act)
-
-
-def reload(gateway: Gateway, read: Callable[[], Settings]) -> None:
-    """Read the settings again. If they are wrong, those in force stay in force."""
-    try:
-        settings = read()
-        gateway.reload(settings)
-    except HeadgateError as error:
-        logger.error("the settings were not reloaded, the old ones stay in force: %s", error)  # noqa: TRY400 - one's own mistake
-    else:
-        names = ", ".join(gateway.routes.names())
-        logger.info("models reloaded: %s. Other settings take effect after a restart.", names)
 
 
 async def _drain(served: "Served", signals: Signals, drain_s: float) -> None:

@@ -87,9 +87,9 @@ class Gatherer:
             self._join(item)
             reply = await self._in_time(item, future)
         except asyncio.CancelledError:
-            self._requests.cancelled(request)
+            self._requests.cancelled(request, call)
             raise
-        except HeadgateError as error:
+        except Exception as error:
             self._requests.failed(request, call, error)
             raise
         finally:

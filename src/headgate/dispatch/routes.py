@@ -131,7 +131,9 @@ class Routes:
         return [*self._routes, *self._asides, *(f"{prefix}*" for prefix in self._families)]
 
     def renew(self, new: "Routes", unchanged: Container[str]) -> None:
-        """Become the new ones. An unchanged model keeps its gates, with whoever waits there and what they have learnt.
+        """Become the new ones. An unchanged model keeps its gates, with those who wait there and what they have learnt.
+
+        Its holds are lifted: a mistake is often fixed at the provider, or in a file that the settings only name.
 
         Calls on their way through a model that changed or went end where they began.
         """
@@ -146,6 +148,8 @@ class Routes:
         self._families, self._asides = new._families, new._asides  # noqa: SLF001 - as above
         now = [*self._routes.values(), *self._members.values()]
         self._retired = [route for route in before if route not in now]
+        for upstream in (upstream for route in now for upstream in route.upstreams):
+            upstream.lift_hold()
         self.obey(self.pauses)
         if self._closed:
             self.close()

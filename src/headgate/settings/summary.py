@@ -89,6 +89,12 @@ def _alert_words(alerts: AlertRules) -> Iterator[str]:
     yield f"{alerts.retry_failure_rate * 100:.6g} % failed retries"
     yield f"{alerts.duplicate_key_rate * 100:.6g} % repeated keys"
     yield f"{alerts.job_delay_s:.15g} s of delay"
+    yield f"{alerts.rejected_rate * 100:.6g} % rejected requests"
+    yield f"{alerts.error_rate * 100:.6g} % failed ones"
+    yield f"{alerts.server_error_rate * 100:.6g} % internal errors"
+    if alerts.latency_p99_s is not None:
+        yield f"{alerts.latency_p99_s:.15g} s until 99 of 100 are answered"
+    yield f"{alerts.loop_lag_s:.15g} s of loop lag"
     if alerts.webhook:
         yield "told to an address of their own"
 

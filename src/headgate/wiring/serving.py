@@ -109,6 +109,7 @@ def _metrics(gateway: Gateway, access: KeyedAccess, alerts: Alerts) -> Metrics:
         paused=lambda: gateway.routes.pauses,
         front_refusals=lambda: access.refusals,
         alerts=alerts.active,
+        loop_lag_s=lambda: alerts.loop_lag_s,
         backlog=lambda: gateway.durable.store.backlog(dead_since=math.inf),
         count_jobs=lambda: gateway.jobs.count(tenant=None),
         epoch=gateway.now,
