@@ -44,7 +44,7 @@ class JobRules:
     workers: int = 64
     """Jobs that one process runs at a time."""
     lease_s: float = 30.0
-    """A worker that has not been heard of for this long is dead, and its jobs run elsewhere."""
+    """A node that is silent for one to two times this long is dead, and its jobs run elsewhere."""
     timeout_s: float = 600.0
     expires_after_s: float = 259_200.0
     revive_after_s: float = 3600.0
