@@ -127,6 +127,7 @@ class Node:
                     await self._due.wait()
             try:
                 await self._renew()
+                await self.bury_neighbours()
                 rest_s, failed = self._lease_s / RENEWALS_PER_LEASE, False
             except Exception as error:
                 # A node that stops renewing is dead to all others: whatever this was, it is tried again.
