@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 MODELS: dict[str, Any] = {
+    "quick": {"upstreams": [{"provider": "simulated", "latency_s": 0}]},
     "slow": {"upstreams": [{"provider": "simulated", "latency_s": 1.5, "chunks": 5}]},
     "stuck": {"upstreams": [{"provider": "simulated", "latency_s": 600}]},
 }

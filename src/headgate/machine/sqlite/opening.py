@@ -29,9 +29,13 @@ def open_shared(path: Path, *, vfs: str | None = None) -> apsw.Connection:
     """A connection whose commits are on the disk when they return."""
     check_version()
     connection = apsw.Connection(os.fspath(path), vfs=vfs)
-    connection.set_busy_timeout(BUSY_MS)
-    _write_ahead(connection)
-    connection.pragma("synchronous", "full")
+    try:
+        connection.set_busy_timeout(BUSY_MS)
+        _write_ahead(connection)
+        connection.pragma("synchronous", "full")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

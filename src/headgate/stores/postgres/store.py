@@ -54,6 +54,10 @@ class PostgresStore(JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, Acc
         return self._listeners.health
 
     @property
+    def files_removed(self) -> bool:
+        return False
+
+    @property
     def clock_ahead_s(self) -> float | None:
         return self._times.skew_s
 

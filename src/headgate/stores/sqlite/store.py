@@ -10,6 +10,7 @@ from headgate.core.errors import HeadgateError, SettingsError, StoreUnavailable
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.store import StoreHealth
 from headgate.machine.sqlite.place import Place
+from headgate.machine.sqlite.troubles import FilesRemoved
 from headgate.stores.listeners import Listeners
 from headgate.stores.sqlite.access import AccessVerbs
 from headgate.stores.sqlite.base import SQL, value
@@ -46,13 +47,17 @@ class SqliteStore(JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, Acces
         self._listeners = Listeners(self.name)
         self._doorbell = Doorbell(self._place.path.parent / "nodes", new_id())
         self._writer = (Writer if lasting else InlineWriter)(
-            self._connect, place=self._place, clock=clock, on_trouble=self._listeners.trouble
+            self._connect, place=self._place, clock=clock, on_trouble=self._trouble
         )
         self._reader = Reader(self._connect, place=self._place, clock=clock)
 
     @property
     def health(self) -> StoreHealth:
         return self._listeners.health
+
+    @property
+    def files_removed(self) -> bool:
+        return self._place.lost
 
     @property
     def clock_ahead_s(self) -> float | None:
@@ -103,7 +108,18 @@ class SqliteStore(JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, Acces
 
     def _connect(self) -> apsw.Connection:
         self._place.check()
-        return connect(self._place.path, vfs=self._vfs, lasting=self._lasting)
+        connection = connect(self._place.path, vfs=self._vfs, lasting=self._lasting)
+        try:
+            self._place.check(connection)
+        except FilesRemoved:
+            self._place.close(connection)
+            raise
+        return connection
+
+    def _trouble(self, error: BaseException | None) -> None:
+        if isinstance(error, FilesRemoved):
+            self._reader.drop()
+        self._listeners.trouble(error)
 
     def _ring(self) -> None:
         self._listeners.ring()
