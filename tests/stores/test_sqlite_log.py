@@ -46,7 +46,7 @@ async def accept(store: SqliteStore, *names: str) -> None:
 
 
 async def ids_in(store: SqliteStore) -> set[str]:
-    return {job.id for job in await store.select(JobFilter(), limit=1000)}
+    return {job.id for job in await store.select(JobFilter(), limit=1_000_000)}
 
 
 def names(prefix: str = "job") -> list[str]:
@@ -266,6 +266,7 @@ def test_two_processes_lose_nothing_that_either_accepted(
         for number in range(200):
             await accept(store, f"mine-{number}")
             told.append(f"mine-{number}")
+        told.append((await other.stdout.readline()).decode().strip())
         spoil(path)
         with contextlib.suppress(StoreUnavailable):
             for number in range(200, 100_000):

@@ -8,12 +8,14 @@ before and after each transaction notices; what the open handles still hold is t
 import contextlib
 import logging
 import os
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import apsw
 
 from headgate.core.errors import SettingsError, StoreUnavailable
+from headgate.machine.sqlite.opening import patiently
 from headgate.machine.sqlite.troubles import LOST_LOG, FilesRemoved, translated
 
 logger = logging.getLogger("headgate")
@@ -83,7 +85,8 @@ class Place:
         """Copy into the database file what only the open handles still hold."""
         if self._emptied:
             return
-        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_FULL)
+        # Other processes that lose the same log save it at the same moment.
+        patiently(partial(connection.wal_checkpoint, mode=apsw.SQLITE_CHECKPOINT_FULL))
         if self._lost:
             logger.warning("%s: what was accepted before is saved in the database file", self.name)
 
