@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 
 import browser as browsers
+import pooler as poolers
 import postgres
 import pytest
 
@@ -35,6 +36,28 @@ def postgres_server() -> Iterator[postgres.Server]:
 def postgres_url(postgres_server: postgres.Server) -> str:
     """The URL of an empty database."""
     return postgres_server.clear()
+
+
+@pytest.fixture(scope="session")
+def pgbouncer() -> str:
+    """Its path. Skipped where there is none, but never by a CI."""
+    path = poolers.program()
+    if path is None:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(poolers.MISSING)
+    return path
+
+
+@pytest.fixture(scope="session")
+def session_pooler(pgbouncer: str, postgres_server: postgres.Server) -> Iterator[poolers.Pooler]:
+    """One PgBouncer in transaction mode per worker process."""
+    with poolers.running(pgbouncer, postgres_server.url) as pooler:
+        yield pooler
+
+
+@pytest.fixture
+def pooler(session_pooler: poolers.Pooler, postgres_url: str) -> poolers.Pooler:  # noqa: ARG001 - it empties the database
+    """A PgBouncer before an empty database."""
+    return session_pooler
 
 
 @pytest.fixture(scope="session")

@@ -58,8 +58,8 @@ class Server:
         self._options = {**_OPTIONS, "fsync": "on" if fsync else "off"}
         self._process: subprocess.Popen[bytes] | None = None
         self._watcher: subprocess.Popen[bytes] | None = None
-        self.folder = _short_folder()
-        self.port = _free_port()
+        self.folder = private_folder("headgate-pg-")
+        self.port = free_port()
 
     @property
     def url(self) -> str:
@@ -85,7 +85,7 @@ class Server:
         self._bring_within_reach()
         initdb = [f"{self._bin_dir}/initdb", "--pgdata", f"{self.folder}/data", "--username", "postgres"]
         settled = ["--auth", "trust", "--encoding", "UTF8", "--locale", "C", "--no-sync", "--no-instructions"]
-        done = subprocess.run([*initdb, *settled], capture_output=True, check=False, cwd="/", **_as_nobody())
+        done = subprocess.run([*initdb, *settled], capture_output=True, check=False, cwd="/", **as_nobody())
         if done.returncode:
             raise RuntimeError(f"initdb failed: {done.stderr.decode()}")
 
@@ -164,7 +164,7 @@ class Server:
                 stderr=log,
                 cwd="/",
                 start_new_session=True,
-                **_as_nobody(),
+                **as_nobody(),
             )
 
     def _is_ready(self) -> bool:
@@ -200,10 +200,10 @@ async def _clear(url: str) -> None:
     await connection.close()
 
 
-def _short_folder() -> Path:
+def private_folder(prefix: str) -> Path:
     """A folder that nobody may enter on the way and whose sockets' paths are short enough."""
     for place in (tempfile.gettempdir(), "/tmp"):
-        folder = Path(tempfile.mkdtemp(prefix="headgate-pg-", dir=place))
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
         if len(f"{folder}{_SOCKET_NAME}") <= _LONGEST_SOCKET_PATH and _is_open_to_all(Path(place)):
             break
         folder.rmdir()
@@ -218,12 +218,12 @@ def _is_open_to_all(place: Path) -> bool:
     )
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def _as_nobody() -> dict[str, Any]:
+def as_nobody() -> dict[str, Any]:
     """PostgreSQL refuses to run as root."""
     return {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}

@@ -107,6 +107,8 @@ class Wire:
         self._target = urlsplit(url)
         self._deaf: bytes | None = None
         self._stalled = False
+        self._last: bytes | None = None
+        self._passing = 0
         self._pipes: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
@@ -137,6 +139,19 @@ class Wire:
         """Nothing comes through any more, in either direction; nobody hangs up."""
         self._stalled = True
 
+    def stall_after(self, at: bytes) -> None:
+        """The next statement that holds these bytes is prepared and run; then it stalls, before it is committed."""
+        self._last = at
+
+    @property
+    def stalled(self) -> bool:
+        return self._stalled
+
+    def heal(self) -> None:
+        """New connections work; the old ones are cut."""
+        self._stalled = False
+        self.cut()
+
     def cut(self) -> None:
         for pipe in tuple(self._pipes):
             pipe.transport.abort()
@@ -157,7 +172,18 @@ class Wire:
                     self._deaf, asked[0] = None, True
                 if not self._stalled:
                     back.write(data)
-        back.close()
+                self._count(data)
+        # Who has fallen silent does not hang up either.
+        if not self._stalled:
+            back.close()
+
+    def _count(self, data: bytes) -> None:
+        if self._last is not None and self._last in data:
+            # The statement was prepared with this; what runs it comes next.
+            self._last, self._passing = None, 2
+        if self._passing:
+            self._passing -= 1
+            self._stalled = not self._passing
 
     async def _answer(
         self, there: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: list[bool]

@@ -70,7 +70,7 @@ class PostgresStore(JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, Acc
             await self._bell.start(self._listeners.ring)
         except StoreUnavailable as error:
             await self._database.aclose()
-            raise while_opening(error, self.name) from error.__cause__
+            raise while_opening(error) from error.__cause__
         except BaseException:
             await self._database.aclose()
             raise
