@@ -55,7 +55,7 @@ def session_pooler(pgbouncer: str, postgres_server: postgres.Server) -> Iterator
 
 
 @pytest.fixture
-def pooler(session_pooler: poolers.Pooler, postgres_url: str) -> poolers.Pooler:  # noqa: ARG001 - it empties the database
+def pooler(session_pooler: poolers.Pooler, postgres_url: str) -> poolers.Pooler:
     """A PgBouncer before an empty database."""
     return session_pooler
 

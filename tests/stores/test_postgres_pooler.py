@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -13,9 +14,11 @@ import pytest
 from stores.postgres_stage import LEASE_S, NOW, Wire, a_job, opened, run_sql, until
 
 from headgate.core.errors import SettingsError, StoreUnavailable
+from headgate.core.job import Accepted
 from headgate.core.ports.claims import Want
 from headgate.stores.postgres import PostgresStore, database
 
+ROOT = Path(__file__).parents[2]
 ADVICE = r"\?statement_cache_size=0"
 
 
@@ -61,11 +64,11 @@ def test_a_pooler_that_ignores_our_settings_is_noticed_by_its_prepared_statement
     assert not getattr(refusal.value, "waiting_helps", False)
 
 
+WANTED = [Want("m", 3)]
 VERBS: dict[str, tuple[bytes, Callable[[PostgresStore], Awaitable[object]]]] = {
     "renew": (b"update headgate.nodes", lambda store: store.renew("silent", now=NOW, lease_s=LEASE_S)),
     "claim": (b"skip locked", lambda store: store.claim(WANTED, node="silent", suspects=0, now=NOW)),
 }
-WANTED = [Want("m", 3)]
 IDLE = "select pid from pg_stat_activity where state = 'idle in transaction'"
 
 
@@ -98,6 +101,22 @@ def test_a_node_that_falls_silent_amid_a_statement_holds_its_locks_for_seconds_o
             await asyncio.gather(asking, return_exceptions=True)
 
     asyncio.run(main())
+
+
+def test_the_documented_settings_are_known_to_pgbouncer(
+    pgbouncer: str, postgres_server: postgres.Server
+) -> None:
+    page = (ROOT / "docs" / "howto" / "postgresql.md").read_text()
+    told = re.findall(r"^(\w+) = (\w+)$", page.partition("```ini")[2].partition("```")[0], re.MULTILINE)
+    assert told
+
+    async def main(url: str) -> None:
+        async with opened(url) as store:
+            assert await store.accept([a_job(id="j")], now=NOW) == [Accepted("j")]
+
+    with poolers.running(pgbouncer, postgres_server.clear(), **dict(told)) as pooler:
+        asyncio.run(main(pooler.url))
+        assert "unknown" not in pooler.log
 
 
 def test_an_outage_is_logged_with_its_cause(

@@ -275,7 +275,7 @@ async def _transaction(connection: Connection) -> AsyncIterator[None]:
 
 async def _keep_alive(connection: Connection) -> None:
     """Idle connections notice that the other end is gone, the one that listens above all."""
-    own = connection._transport.get_extra_info("socket")  # asyncpg shows it nowhere else
+    own = connection._transport.get_extra_info("socket")  # noqa: SLF001 - asyncpg shows it nowhere else
     if own is None or own.family not in {socket.AF_INET, socket.AF_INET6}:
         return
     own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
