@@ -1,4 +1,4 @@
-"""`headgate serve` whose SQLite files are removed while it runs: 503, and after a restart all that was accepted."""
+"""`headgate serve` whose database is removed or away while it runs: when it is ready, and what is there after a restart."""
 
 import json
 import time
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from email.message import Message
 from pathlib import Path
 
+import postgres
 import pytest
 from cli.test_serve_command import Served, serving
 
@@ -50,8 +51,12 @@ def _replace_the_log(database: Path) -> None:
     empty.replace(database.with_name(f"{database.name}-wal"))
 
 
+def _empty_the_log(database: Path) -> None:
+    database.with_name(f"{database.name}-wal").write_bytes(b"")
+
+
 @pytest.mark.parametrize("idle", [False, True])
-@pytest.mark.parametrize("spoil", [_remove_the_log, _remove_log_and_index, _replace_the_log])
+@pytest.mark.parametrize("spoil", [_remove_the_log, _remove_log_and_index, _replace_the_log, _empty_the_log])
 def test_jobs_accepted_before_the_log_was_removed_are_there_after_a_restart(
     tmp_path: Path, spoil: Callable[[Path], None], idle: bool
 ) -> None:
@@ -87,3 +92,20 @@ def test_a_database_file_that_is_removed_while_idle_ends_readiness(tmp_path: Pat
         _until_not_ready(served)
         assert _submit(served)[0] == 503
         assert served.get("/health/ready") == 503
+
+
+def test_while_postgres_is_away_the_gateway_stays_ready(
+    tmp_path: Path, postgres_server: postgres.Server, postgres_url: str
+) -> None:
+    """Direct calls work without it."""
+    with serving(tmp_path, "--no-work", database=postgres_url) as served:
+        assert _submit(served)[0] == 202
+        postgres_server.stop()
+        try:
+            status, headers, body = _submit(served)
+            assert (status, body["error"]["code"]) == (503, "store_unavailable")  # type: ignore[index]
+            assert headers["retry-after"]
+            assert served.get("/health/ready") == 200
+            assert served.ask("quick")[0] == 200
+        finally:
+            postgres_server.start()

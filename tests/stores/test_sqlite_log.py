@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -159,22 +160,53 @@ def test_readers_alone_notice_it_too(tmp_path: Path) -> None:
     assert after_a_restart(path) == set(names())
 
 
-def test_a_log_that_was_emptied_in_place_takes_nothing_more(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+def _empty_the_log(path: Path) -> None:
+    os.truncate(_log(path), 0)
+
+
+def _cut_the_log(path: Path) -> None:
+    os.truncate(_log(path), _log(path).stat().st_size // 2)
+
+
+@pytest.mark.parametrize("spoil", [_empty_the_log, _cut_the_log])
+@pytest.mark.parametrize("idle", [False, True])
+def test_a_log_that_was_emptied_in_place_is_saved_from_the_writers_memory(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, spoil: Callable[[Path], None], idle: bool
 ) -> None:
     """To go on would write behind a hole, and the hole would be copied into the database file."""
     path = tmp_path / "jobs.db"
 
     async def live(store: SqliteStore) -> None:
         await accept(store, *names())
-        os.truncate(_log(path), 0)
+        assert await ids_in(store) == set(names())
+        spoil(path)
+        if idle:
+            await until(lambda: store.health is StoreHealth.DOWN)
         with pytest.raises(StoreUnavailable, match=REFUSED):
             await store.accept([a_job()], now=NOW)
-        assert store.health is StoreHealth.DOWN
 
     on_a_file(path, live)
-    (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert "may be lost" in record.getMessage()
+    assert "what was accepted before is saved" in caplog.text
+    assert after_a_restart(path) == set(names())
+
+
+def test_what_cannot_be_saved_is_reported_as_lost(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Another process wrote last, so its pages are in nobody's memory here."""
+    path = tmp_path / "jobs.db"
+
+    async def live(store: SqliteStore) -> None:
+        await accept(store, "mine")
+        async with _another(path) as other:
+            assert other.stdout is not None
+            assert await other.stdout.readline()
+            other.send_signal(signal.SIGSTOP)
+            _empty_the_log(path)
+            with pytest.raises(StoreUnavailable, match=REFUSED):
+                await store.accept([a_job()], now=NOW)
+            other.kill()
+
+    on_a_file(path, live)
+    assert "lost, restore a backup" in caplog.text
 
     async def goes_on(store: SqliteStore) -> None:
         await accept(store, "new")
@@ -221,7 +253,6 @@ async def main():
     await store.open()
     number = 0
     refused = False
-    print("ready", flush=True)
     while not refused:
         try:
             await store.accept([a_job(f"other-{number}")], now=NOW)
@@ -239,6 +270,26 @@ asyncio.run(main())
 """
 
 
+@contextlib.asynccontextmanager
+async def _another(path: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A process that accepts jobs into the same file, says their names, and stops at the first refusal."""
+    other = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        _OTHER,
+        os.fspath(path),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.fspath, sys.path))},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        yield other
+    finally:
+        if other.returncode is None:
+            other.kill()
+        await other.wait()
+
+
 @pytest.mark.parametrize("spoil", WAYS)
 def test_two_processes_lose_nothing_that_either_accepted(
     spoil: Callable[[Path], None], tmp_path: Path
@@ -250,19 +301,12 @@ def test_two_processes_lose_nothing_that_either_accepted(
 
     async def live(store: SqliteStore) -> None:
         await accept(store, "first")
-        pythonpath = os.pathsep.join(map(os.fspath, sys.path))
-        other = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-c",
-            _OTHER,
-            os.fspath(path),
-            env={**os.environ, "PYTHONPATH": pythonpath},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+        async with _another(path) as other:
+            await beside(store, other)
+
+    async def beside(store: SqliteStore, other: asyncio.subprocess.Process) -> None:
         assert other.stdout is not None
         assert other.stdin is not None
-        assert await other.stdout.readline() == b"ready\n"
         for number in range(200):
             await accept(store, f"mine-{number}")
             told.append(f"mine-{number}")

@@ -15,7 +15,7 @@ from typing import Final
 import apsw
 
 from headgate.core.errors import SettingsError, StoreUnavailable
-from headgate.machine.sqlite.opening import patiently
+from headgate.machine.sqlite.opening import open_shared, patiently
 from headgate.machine.sqlite.troubles import LOST_LOG, FilesRemoved, translated
 
 logger = logging.getLogger("headgate")
@@ -35,6 +35,7 @@ class Place:
         self._lost = ""
         """What happened to the log or its index. Only a restart helps: other processes may still have the old ones open."""
         self._emptied = False
+        self._saved = False
 
     def make(self) -> None:
         """The folder, and the file if there is none: it will hold prompts, so nobody else may read it."""
@@ -82,19 +83,54 @@ class Place:
         return False
 
     def save(self, connection: apsw.Connection) -> None:
-        """Copy into the database file what only the open handles still hold."""
-        if self._emptied:
+        """Copy into the database file what only the open handles still hold, and close the others of this process."""
+        if self._saved:
             return
-        # Other processes that lose the same log save it at the same moment.
-        patiently(partial(connection.wal_checkpoint, mode=apsw.SQLITE_CHECKPOINT_FULL))
-        if self._lost:
+        for other in tuple(self._logs):
+            # One that another thread uses stays: it may be in the way, and then this is tried again.
+            if other is not connection:
+                with contextlib.suppress(apsw.Error):
+                    self.close(other)
+        if self._emptied:
+            saved = self._save_from_memory(connection)
+        else:
+            # Other processes that lose the same log save it at the same moment.
+            patiently(partial(connection.wal_checkpoint, mode=apsw.SQLITE_CHECKPOINT_FULL))
+            saved = True
+        self._saved = bool(self._lost)
+        if self._saved and saved:
             logger.warning("%s: what was accepted before is saved in the database file", self.name)
+
+    def _save_from_memory(self, connection: apsw.Connection) -> bool:
+        """The log has nothing, but a connection keeps the pages that it wrote, while no other process writes."""
+        try:
+            copy = apsw.Connection("")
+            _copy(connection, copy)
+            self.close(connection)
+            anew = open_shared(self.path)
+            try:
+                if _Log(anew, os.path.realpath(self.path)).is_emptied():
+                    raise apsw.BusyError("another process has the log open")
+                _copy(copy, anew)
+                anew.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            finally:
+                self.close(anew)
+        except apsw.Error as error:
+            self.close(connection)
+            logger.error("%s: what was in the log is lost, restore a backup: %s", self.name, error)  # noqa: TRY400 - no traceback
+            return False
+        return True
+
+    def uses(self, connection: apsw.Connection) -> bool:
+        """Whether it is one that was opened here and not closed since."""
+        return connection in self._logs
 
     def close(self, connection: apsw.Connection) -> None:
         """After a loss this must neither write to the database file nor remove a log: they may be another's by now."""
         self._logs.pop(connection, None)
         if self.lost:
-            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            with contextlib.suppress(apsw.ConnectionClosedError):
+                connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         connection.close()
 
     def translated(self, error: BaseException) -> BaseException:
@@ -110,7 +146,7 @@ class Place:
                 return
         if connection in self._logs and self._logs[connection].is_emptied():
             self._emptied = True
-            self._lost = f"{LOST_LOG.format(f'{self.path}-wal')}. What was accepted into it may be lost"
+            self._lost = LOST_LOG.format(f"{self.path}-wal")
 
 
 class _Log:
@@ -122,7 +158,7 @@ class _Log:
         self._connection = connection
         self._frame_bytes = _FRAME_HEADER_BYTES + connection.pragma("page_size")
         self._log_name = f"{file}-wal"
-        self._frames()  # Opens both.
+        _frames(connection)  # Opens both.
         names = self._log_name, f"{file}-shm"
         self._files = [(name, known) for name in names if (known := _look(name))]
 
@@ -132,15 +168,23 @@ class _Log:
 
     def is_emptied(self) -> bool:
         """Whether the log is too short for what its index says. Called where the connection is in use."""
-        frames = self._frames()
+        frames = _frames(self._connection)
         log = _look(self._log_name)
         size = log.st_size if log else 0
         # A checkpoint by another program may have emptied it between the two looks: then the frames are fewer.
-        return 0 < frames <= self._frames() and size < _LOG_HEADER_BYTES + frames * self._frame_bytes
+        return (
+            0 < frames <= _frames(self._connection) and size < _LOG_HEADER_BYTES + frames * self._frame_bytes
+        )
 
-    def _frames(self) -> int:
-        """How many pages the log holds, as its index says."""
-        return self._connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0]
+
+def _frames(connection: apsw.Connection) -> int:
+    """How many pages the log holds, as its index says."""
+    return connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0]
+
+
+def _copy(source: apsw.Connection, target: apsw.Connection) -> None:
+    with target.backup("main", source, "main") as copying:
+        copying.step(-1)
 
 
 def _look(path: str | Path) -> os.stat_result | None:

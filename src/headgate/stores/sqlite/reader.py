@@ -39,18 +39,12 @@ class Reader:
 
     async def aclose(self) -> None:
         await asyncio.get_running_loop().run_in_executor(None, self._threads.shutdown)
-        self.drop()
-
-    def drop(self) -> None:
-        """Close the connections. One that is in use stays."""
-        for connection in tuple(self._connections):
-            with contextlib.suppress(apsw.Error):
-                self._place.close(connection)
-                self._connections.remove(connection)
+        for connection in self._connections:
+            self._place.close(connection)
 
     def _query(self, query: Callable[[apsw.Connection], T]) -> T:
         connection: apsw.Connection | None = getattr(self._own, "connection", None)
-        if connection is None or connection not in self._connections:
+        if connection is None or not self._place.uses(connection):
             connection = self._connect()
             if connection.readonly("main"):
                 # Not kept: it may be blind to what is written once the disk is writable again.

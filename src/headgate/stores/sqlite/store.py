@@ -47,7 +47,7 @@ class SqliteStore(JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, Acces
         self._listeners = Listeners(self.name)
         self._doorbell = Doorbell(self._place.path.parent / "nodes", new_id())
         self._writer = (Writer if lasting else InlineWriter)(
-            self._connect, place=self._place, clock=clock, on_trouble=self._trouble
+            self._connect, place=self._place, clock=clock, on_trouble=self._listeners.trouble
         )
         self._reader = Reader(self._connect, place=self._place, clock=clock)
 
@@ -115,11 +115,6 @@ class SqliteStore(JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, Acces
             self._place.close(connection)
             raise
         return connection
-
-    def _trouble(self, error: BaseException | None) -> None:
-        if isinstance(error, FilesRemoved):
-            self._reader.drop()
-        self._listeners.trouble(error)
 
     def _ring(self) -> None:
         self._listeners.ring()
