@@ -86,7 +86,18 @@ VERBS: dict[str, Verb] = {
     "list_records": lambda store: store.list_records("local", "pages", limit=1),
     "delete_record": lambda store: store.delete_record("local", "pages", "r"),
 }
-NO_VERBS = {"open", "aclose", "on_ready", "on_trip", "on_health", "name", "health", "secret", "clock_ahead_s"}
+NO_VERBS = {
+    "open",
+    "aclose",
+    "on_ready",
+    "on_trip",
+    "on_health",
+    "name",
+    "health",
+    "secret",
+    "clock_ahead_s",
+    "files_removed",
+}
 
 
 class Bell:

@@ -57,6 +57,7 @@ INVITES: Final = frozenset({429, 503})
 LONGEST_RETRY_AFTER_S: Final = 60
 _BROKEN: Final = "something unexpected broke while the upstream was called; the gateway's log says what"
 _STORE_AWAY: Final = "the database does not answer; try again in a moment"
+_STORE_BROKEN: Final = "the database cannot be used until an operator acts; the gateway's log says what to do"
 _JSON: Final = (b"content-type", b"application/json")
 _FINAL: Final = (b"x-should-retry", b"false")
 
@@ -147,7 +148,7 @@ def _crash_lines(error: BaseException) -> Iterator[str]:
 
 def _message(error: HeadgateError) -> str:
     if isinstance(error, StoreUnavailable):
-        return _STORE_AWAY
+        return _STORE_AWAY if error.waiting_helps else _STORE_BROKEN
     return _BROKEN if is_crash(error) else str(error)
 
 
