@@ -11,7 +11,8 @@ from pathlib import Path
 import pooler as poolers
 import postgres
 import pytest
-from stores.postgres_stage import NOW, Wire, a_job, opened, run_sql
+from stores.postgres_stage import NOW, a_job, opened, run_sql
+from wire import Moment, Wire
 
 from headgate.core.errors import SettingsError, StoreUnavailable
 from headgate.core.job import Accepted
