@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
+import pytest
 from crash.ledger import Ledger
 from crash.tasks import Worker
 
@@ -27,7 +28,7 @@ from headgate.runner.upkeep import Upkeep
 
 VERBS: Final = (
     *("migrate", "join", "accept", "put_records", "delete_record"),
-    *("reserve", "mark_sent", "finish_key", "free_key"),
+    *("reserve", "mark_sent", "finish_key", "free_key", "keep_answer"),
     *("add_access_key", "revoke_access_key"),
     *("expire", "replay", "discard", "cancel", "cancel_batch", "prune", "purge_keys"),
     *("claim", "promote", "save_step", "save_progress", "settle"),
@@ -83,9 +84,18 @@ class Run:
         records = self._gateway.records
         await records.put("kept", self._name, {"of": self._name}, unique_key=self._name)
         self._done.add(what="kept", name=self._name)
+        await self._submit_what_exists()
         await records.put("dropped", self._name, {"of": self._name})
         assert await records.delete("dropped", self._name)
         self._done.add(what="dropped", name=self._name)
+
+    async def _submit_what_exists(self) -> None:
+        """A submission whose record exists already: its key keeps that answer."""
+        record = headgate.record("kept", f"{self._name} again", {}, unique_key=self._name)
+        for replayed in (False, True):
+            with pytest.raises(headgate.RecordExists) as known:
+                await self._submit("never", records=[record], idempotency_key=f"{self._name} exists")
+            assert (known.value.record_id, known.value.replayed) == (self._name, replayed)
 
     async def make_keys(self) -> None:
         """A key for callers over HTTP, and another that is revoked."""
@@ -182,6 +192,6 @@ class Run:
         return {"task": "effect", "input": work, "metadata": {"name": self._name, "what": what}}
 
     async def _submit(self, what: str, **asked: Any) -> headgate.JobHandle:
-        of_the_job = {"records", "expires_after_s", "run_at", "max_attempts"} & set(asked)
+        of_the_job = {"records", "expires_after_s", "run_at", "max_attempts", "idempotency_key"} & set(asked)
         options = {name: asked.pop(name) for name in of_the_job}
         return await self._gateway.jobs.submit(**self._order(what, **asked), **options)

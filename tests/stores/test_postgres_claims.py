@@ -248,7 +248,7 @@ def test_every_commit_has_its_failpoints(postgres_url: str, monkeypatch: pytest.
             "prune",
             "purge_keys",
         ),
-        *("reserve", "mark_sent", "finish_key", "free_key", "put_records", "delete_record"),
+        *("reserve", "mark_sent", "finish_key", "keep_answer", "free_key", "put_records", "delete_record"),
     }
     assert Counter(name.partition(".")[0] for name in names if "before" in name) == Counter(
         name.partition(".")[0] for name in names if "after" in name
@@ -278,6 +278,7 @@ async def _use_everything(store: PostgresStore) -> None:
     await store.mark_sent("t", key, 1)
     await store.finish("t", key, 1, status=200, body=b"")
     await store.free("t", key, 1)
+    await store.keep_answer("t", key, status=409, body=b"", now=NOW)
     await store.put_records("t", [record], now=NOW)
     await store.delete_record("t", "c", "r")
     await store.bury_nodes(None, now=NOW)

@@ -180,9 +180,13 @@ class StateConflict(HeadgateError):
 class RecordExists(StateConflict):
     """Another record of the collection has this unique key; `record_id` says which."""
 
-    def __init__(self, collection: str, unique_key: str, record_id: str) -> None:
+    def __init__(self, collection: str, unique_key: str, record_id: str, *, replayed: bool = False) -> None:
         super().__init__(f"{collection} already has {unique_key[:200]!r}: record {record_id}")
+        self.collection = collection
+        self.unique_key = unique_key
         self.record_id = record_id
+        self.replayed = replayed
+        """The submission's idempotency key returned this answer: it was given before."""
 
 
 class Refused(HeadgateError):

@@ -6,8 +6,8 @@ from typing import Final
 import msgspec
 
 from headgate.core import events
-from headgate.core.errors import BacklogFull, InvalidRequest, KeyMismatch
-from headgate.core.idempotency import KeyClaim, KeyOutcome, Run, Unknown
+from headgate.core.errors import BacklogFull, InvalidRequest, KeyMismatch, RecordExists
+from headgate.core.idempotency import KeyClaim, KeyOutcome, Run, Unknown, kept_conflict
 from headgate.core.job import Accepted, NewJob
 from headgate.core.ports.clock import Clock
 from headgate.core.record import RecordWrite
@@ -91,9 +91,14 @@ class Submitting:
             if not await self._is_repeat(jobs[0]):
                 raise
         try:
-            accepted = await durable.store.accept(jobs, now=self._now())
+            accepted = await self._accept_or_keep(jobs)
         except KeyMismatch:
             self._emit(events.KeyUsed(endpoint=endpoint, outcome=KeyOutcome.MISMATCH))
+            raise
+        except RecordExists as error:
+            if jobs[0].key is not None:
+                outcome = KeyOutcome.REPLAYED if error.replayed else KeyOutcome.RAN
+                self._emit(events.KeyUsed(endpoint=endpoint, outcome=outcome))
             raise
         if jobs[0].key is not None:
             # Of a list under one key all were taken now, or all before.
@@ -110,6 +115,24 @@ class Submitting:
                 )
             )
         return accepted
+
+    async def _accept_or_keep(self, jobs: Sequence[NewJob]) -> Sequence[Accepted]:
+        """That a record exists already is an answer, too, and is kept under the key as a job would be."""
+        store = self._durable.store
+        try:
+            return await store.accept(jobs, now=self._now())
+        except RecordExists as error:
+            first = jobs[0]
+            if first.key is None or error.replayed:
+                raise
+            status, body = kept_conflict(error)
+            verdict = await store.keep_answer(
+                first.tenant, first.key, status=status, body=body, now=self._now()
+            )
+            if isinstance(verdict, Run):
+                raise
+        # Another request under this key was faster: the key decides now.
+        return await store.accept(jobs, now=self._now())
 
     async def _is_repeat(self, job: NewJob) -> bool:
         """Whether its key was used before. To look means to take a free key for a moment and to give it back."""

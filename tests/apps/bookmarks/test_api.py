@@ -91,6 +91,42 @@ def test_the_same_key_gives_the_same_bookmark_and_says_so(play: Play, served_on:
     play(scene)
 
 
+def test_the_key_of_an_address_that_was_saved_before_is_kept_too(play: Play, served_on: str) -> None:
+    """Its first answer is 200, and it names that request as a key whose first answer is 201 does."""
+
+    async def scene() -> None:
+        async with a_shop(work=False, database=served_on) as shop:
+            first = await shop.save("https://a.example/x", key="one")
+            known = await shop.save("https://a.example/x", key="two")
+            again = await shop.save("https://a.example/x", key="two")
+            other = await shop.save("https://a.example/y", key="two")
+            assert [one.status_code for one in (first, known, again, other)] == [201, 200, 200, 409]
+            assert error(other) == (409, "idempotency_key_mismatch")
+            assert "idempotent-replayed" not in known.headers
+            assert again.headers["idempotent-replayed"] == "true"
+            assert {one.json()["id"] for one in (known, again)} == {first.json()["id"]}
+            assert len((await shop.list())["data"]) == 1
+            await shop.http.delete(f"/v1/bookmarks/{first.json()['id']}")
+            assert error(await shop.save("https://a.example/x", key="two")) == (409, "state_conflict")
+
+    play(scene)
+
+
+def test_many_at_once_under_one_key_for_a_saved_address_all_get_it(play: Play, served_on: str) -> None:
+    async def scene() -> None:
+        async with a_shop(work=False, database=served_on) as shop:
+            await shop.save("https://a.example/")
+            answers = await asyncio.gather(*(shop.save("https://a.example/", key="k") for _ in range(20)))
+            assert [one.status_code for one in answers] == [200] * 20
+            assert sum("idempotent-replayed" in one.headers for one in answers) == 19
+            others = await asyncio.gather(
+                *(shop.save(f"https://a.example/{number}", key="k") for number in range(5))
+            )
+            assert {error(one) for one in others} == {(409, "idempotency_key_mismatch")}
+
+    play(scene)
+
+
 def test_a_key_belongs_to_this_route(play: Play) -> None:
     """A client may use one key for a bookmark and for a job: they are two requests."""
 

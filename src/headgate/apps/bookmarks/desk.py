@@ -93,8 +93,8 @@ class Desk:
         )
         try:
             handle = await self._submit(given, new, tenant=tenant, key=key, endpoint=SAVE)
-        except headgate.RecordExists:
-            return await self._found(given.url, tenant), 200, False
+        except headgate.RecordExists as known:
+            return await self._found(given.url, tenant), 200, known.replayed
         return await self._found(given.url, tenant), 201, not handle.created
 
     async def get(self, bookmark_id: str, *, tenant: str) -> Bookmark:
