@@ -81,6 +81,7 @@ class Jobs:
         hold: bool = True,
         webhook: str | None = None,
         metadata: dict[str, Any] | None = None,
+        unkeyed_metadata: dict[str, Any] | None = None,
         idempotency_key: str | None = None,
         endpoint: str = ENDPOINT,
         records: Sequence[RecordWrite] = (),
@@ -89,8 +90,9 @@ class Jobs:
         """Accept a job: when this returns, it is durable and will end. `records` are written with it.
 
         With an `idempotency_key` the same submission gives the same job for 72 hours, and another one raises
-        `KeyMismatch`. A key belongs to its `endpoint`: an application names its own route. A `dedup_key` joins a
-        job of the same task that is still waiting or running.
+        `KeyMismatch`. A key belongs to its `endpoint`: an application names its own route. `unkeyed_metadata` is added to
+        the metadata and may differ under one key: an id that every submission makes anew, for example. A `dedup_key`
+        joins a job of the same task that is still waiting or running.
         """
         asked = Submission(
             task=task.name if isinstance(task, Task) else task,
@@ -108,7 +110,12 @@ class Jobs:
             metadata=metadata,
         )
         accepted = await self._submitting.one(
-            asked, tenant=tenant, idempotency_key=idempotency_key, endpoint=endpoint, records=records
+            asked,
+            unkeyed_metadata=unkeyed_metadata,
+            tenant=tenant,
+            idempotency_key=idempotency_key,
+            endpoint=endpoint,
+            records=records,
         )
         return self._handle(accepted, tenant)
 

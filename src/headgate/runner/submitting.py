@@ -1,7 +1,7 @@
 """From submissions to accepted jobs: room for them, their key, the store's answer, what is told of it."""
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -30,6 +30,7 @@ class Submitting:
         self,
         asked: Submission,
         *,
+        unkeyed_metadata: dict[str, Any] | None,
         tenant: str,
         idempotency_key: str | None,
         endpoint: str,
@@ -42,6 +43,9 @@ class Submitting:
         if idempotency_key is not None:
             body = fingerprinted(asked, what="the submission")
             key = self._durable.key_claim(idempotency_key, body, endpoint=endpoint, now=now)
+        if unkeyed_metadata is not None:
+            metadata = {**(asked.metadata or {}), **unkeyed_metadata}
+            asked = msgspec.structs.replace(asked, metadata=metadata)
         job = self._durable.intake.job(asked, tenant=tenant, now=now, key=key, records=records)
         return (await self._accept([job], endpoint))[0]
 

@@ -34,6 +34,7 @@ def test_a_saved_page_is_described(play: Play, served_on: str) -> None:
             }
             assert done["tags"] == ["mine", "water", "gates"]
             assert (done["status"], done["llm_status"], done["can_retry"]) == ("done", "done", False)
+            assert done["attempts"] == 1
             assert (done["source_hint"], done["created_from"]) == ("feed", "web")
             assert (site.asked, shop.provider.calls) == (["/Page"], 1)
 

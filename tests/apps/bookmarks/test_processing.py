@@ -60,7 +60,7 @@ async def test_three_attempts_two_and_four_minutes_apart_and_the_page_is_fetched
     assert waiting.waiting_until is not None
     assert waiting.waiting_until.timestamp() == pytest.approx(stage.epoch + 61, abs=1)
     done = await settled(stage, desk, bookmark)
-    assert (done.status, done.title) == ("done", DESCRIPTION["title"])
+    assert (done.status, done.title, done.attempts) == ("done", DESCRIPTION["title"], 3)
     starts = list(stage.provider.starts)
     assert [later - earlier for earlier, later in itertools.pairwise(starts)] == pytest.approx(
         [121, 241], abs=1
@@ -85,7 +85,7 @@ async def test_two_bad_answers_and_a_good_one_are_one_attempt(stages: JobStages)
     stage, desk = await opened(stages, outcome={"outcome": "ok"}, answers=[BAD, BAD, ANSWER])
     done = await settled(stage, desk, await save(desk))
     job = await stage.gateway.jobs.get(str(done.job_id))
-    assert (done.status, job.attempts, stage.provider.calls) == ("done", 1, 3)
+    assert (done.status, done.attempts, job.attempts, stage.provider.calls) == ("done", 1, 1, 3)
 
 
 @on_job_stages

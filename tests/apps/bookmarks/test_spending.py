@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from apps.bookmarks.stage import fetching
-from apps.bookmarks.test_processing import GOOD, opened, save, settled
+from apps.bookmarks.stage import ANSWER, fetching
+from apps.bookmarks.test_processing import BAD, GOOD, opened, save, settled
 from jobstage import JobStages, on_job_stages
 
 from headgate.apps.bookmarks import BookmarkOptions, build
@@ -149,8 +149,22 @@ async def test_what_failed_costs_nothing_and_what_was_useless_is_paid_for(stages
     assert tally.body == {"usd": pytest.approx(0.0), "calls": 1}
     await asyncio.sleep(200)
     (tally,) = await stage.gateway.records.list(COLLECTION)
-    assert tally.body["usd"] == pytest.approx(0.25)
+    assert tally.body == {"usd": pytest.approx(0.75), "calls": 4}, (
+        "the failed call, and three useless answers"
+    )
     assert (await desk.get(bookmark.id, tenant="local")).status == "retrying"
+
+
+@on_job_stages
+async def test_every_regenerated_answer_counts(stages: JobStages) -> None:
+    """Five paid answers for two bookmarks: two of them broke the contract, and one was blank."""
+    options = BookmarkOptions(model="m", daily_usd=10, call_usd=0.40)
+    answers = [BAD, BAD, ANSWER, "", ANSWER]
+    stage, desk = await opened(stages, options=options, outcome={"outcome": "ok"}, answers=answers)
+    for number in range(2):
+        await settled(stage, desk, await save(desk, f"https://a.example/{number}"))
+    (tally,) = await stage.gateway.records.list(COLLECTION)
+    assert (stage.provider.calls, tally.body) == (5, {"usd": pytest.approx(2.00), "calls": 5})
 
 
 @on_job_stages

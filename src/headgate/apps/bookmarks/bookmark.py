@@ -30,6 +30,8 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
     job_id: str
     contract: str
     description: Description
+    attempts: int = 1
+    """How many it took. Descriptions of older versions do not say; they took one at least."""
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +76,6 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 0
 
 
-DONE: Final = Standing(status="done", llm_status="done")
 _GONE: Final = Standing(
     status="failed", llm_status="failed", error_message="its job is gone; have it processed again"
 )
@@ -89,9 +90,11 @@ def body_of(kept: Kept) -> dict[str, Any]:
     return body
 
 
-def is_settled(record: headgate.Record, kept: Kept) -> bool:
+def settled(record: headgate.Record, kept: Kept) -> Standing | None:
     """Described by the job it has: the two were written together, so there is no need to look at the job."""
-    return kept.described is not None and kept.described.job_id == record.job_id
+    if kept.described is None or kept.described.job_id != record.job_id:
+        return None
+    return Standing(status="done", llm_status="done", attempts=kept.described.attempts)
 
 
 def standing(job: headgate.Job | None) -> Standing:
@@ -112,7 +115,7 @@ def standing(job: headgate.Job | None) -> Standing:
             status: Status = "retrying" if job.attempts > 1 else "processing"
             return Standing(status=status, llm_status="processing", attempts=job.attempts)
         case headgate.JobState.COMPLETED:
-            return msgspec.structs.replace(DONE, attempts=job.attempts)
+            return Standing(status="done", llm_status="done", attempts=job.attempts)
         case _:
             told = job.error or job.reason
             return Standing(status="failed", llm_status="failed", error_message=told, attempts=job.attempts)

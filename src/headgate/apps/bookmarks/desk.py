@@ -11,14 +11,13 @@ import msgspec
 import headgate
 from headgate.apps.bookmarks.bookmark import (
     COLLECTION,
-    DONE,
     Bookmark,
     Given,
     Kept,
     body_of,
-    is_settled,
     kept_in,
     search_text,
+    settled,
     show,
     standing,
 )
@@ -136,7 +135,7 @@ class Desk:
     async def delete(self, bookmark_id: str, *, tenant: str, deadline_s: float | None = None) -> None:
         """Its job is stopped first: one that ended after the deletion would bring the bookmark back."""
         record = await self._record(bookmark_id, tenant)
-        if record.job_id is not None and not is_settled(record, kept_in(record)):
+        if record.job_id is not None and settled(record, kept_in(record)) is None:
             await self._stop(record.job_id, tenant, min(LETS_GO_S, deadline_s or LETS_GO_S))
         await self._records.delete(COLLECTION, bookmark_id, tenant=tenant)
 
@@ -159,6 +158,8 @@ class Desk:
             idempotency_key=key,
             endpoint=endpoint,
             dedup_key=dedup_key,
+            # For whoever reads the dead letter. The id is new with every submission, so the key does not cover it.
+            unkeyed_metadata={"bookmark_id": record.id},
             expires_after_s=EXPIRES_AFTER_S,
             records=[record],
         )
@@ -193,8 +194,8 @@ class Desk:
 
     async def _shown(self, record: headgate.Record, tenant: str) -> Bookmark:
         kept = kept_in(record)
-        if is_settled(record, kept):
-            return show(record, kept, DONE)
+        if (done := settled(record, kept)) is not None:
+            return show(record, kept, done)
         stands = standing(await self._job(record, tenant))
         if stands.status == "done":
             # It ended between our two looks: its description is there by now.

@@ -55,6 +55,7 @@ async def _keep(ctx: headgate.Context, given: Given, description: Description) -
         job_id=ctx.job.id,
         contract=describing.VERSION,
         description=description,
+        attempts=ctx.job.attempt,
     )
     kept = Kept(given=kept_in(record).given, described=described)
     ctx.save(COLLECTION, record.id, body_of(kept), unique_key=given.url, text=search_text(kept))

@@ -66,20 +66,18 @@ class Spending:
             if held := why_held(await _spent(ctx, now), self._options, now):
                 raise headgate.RetryLater(*held)
             await self._add(ctx, now, RESERVED_USD, calls=1)
-        before_usd = ctx.llm.cost_usd
-        assumed_usd = 0.0
+        llm = ctx.llm
+        calls, usd, unpriced = llm.calls, llm.cost_usd, llm.unpriced
         try:
             yield
-            assumed_usd = self._options.call_usd
-        except headgate.OutputInvalid:
-            assumed_usd = self._options.call_usd  # It was paid for all the same.
-            raise
         finally:
-            cost_usd = (ctx.llm.cost_usd - before_usd) or assumed_usd
+            # Every answer is paid for, also one that had to be generated again.
+            cost_usd = llm.cost_usd - usd + (llm.unpriced - unpriced) * self._options.call_usd
             # The tally is kept in here, too: what cannot be written now is written with the next call's.
             with contextlib.suppress(headgate.StoreUnavailable):
                 async with self._lock:
-                    await self._add(ctx, now, cost_usd - RESERVED_USD)
+                    more = max(0, llm.calls - calls - 1)
+                    await self._add(ctx, now, cost_usd - RESERVED_USD, calls=more)
 
     async def _add(self, ctx: headgate.Context, now: datetime, usd: float, *, calls: int = 0) -> None:
         day = now.date().isoformat()
