@@ -15,6 +15,7 @@ from headgate.core.errors import (
     HeadgateError,
     InvalidRequest,
     KeyInProgress,
+    ProviderFailure,
     RateLimited,
     RequestRejected,
     StoreUnavailable,
@@ -122,6 +123,10 @@ def log_error(what: str, error: Exception) -> None:
         logger.error("%s broke\n%s", what, crash_story(error))
     elif isinstance(error, StoreUnavailable):
         logger.info("%s was refused: %s", what, error)
+    elif isinstance(error.__cause__, ProviderFailure) and error.__cause__.own is not None:
+        # Without the provider's words: they may quote the prompt.
+        code = getattr(error, "code", "internal")
+        logger.info("%s failed with %s: %s", what, code, error.__cause__.own)
 
 
 def crash_story(error: BaseException) -> str:
@@ -139,7 +144,7 @@ def _crash_lines(error: BaseException) -> Iterator[str]:
 def _message(error: HeadgateError) -> str:
     if isinstance(error, StoreUnavailable):
         return _STORE_AWAY
-    return _BROKEN if is_crash(error) else str(error)
+    return _BROKEN if is_crash(error) else error.public or str(error)
 
 
 def _status(error: HeadgateError, mismatch_status: int) -> int:
