@@ -7,6 +7,7 @@ import msgspec
 
 import headgate
 from headgate.apps.bookmarks.describing import Description
+from headgate.apps.bookmarks.trouble import BY_ITSELF, of_job
 
 COLLECTION: Final = "bookmarks"
 Status = Literal["saving", "processing", "retrying", "done", "failed"]
@@ -77,7 +78,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _GONE: Final = Standing(
-    status="failed", llm_status="failed", error_message="its job is gone; have it processed again"
+    status="failed", llm_status="failed", error_message="Its processing is not on record any more. Retry it."
 )
 
 
@@ -97,17 +98,17 @@ def settled(record: headgate.Record, kept: Kept) -> Standing | None:
     return Standing(status="done", llm_status="done", attempts=kept.described.attempts)
 
 
-def standing(job: headgate.Job | None) -> Standing:
+def standing(job: headgate.Job | None, now: datetime) -> Standing:
     """What a job says about its bookmark."""
     if job is None:
         return _GONE
     match job.state:
         case headgate.JobState.PENDING:
-            waits = job.error is not None
+            waits = job.error is not None and job.run_at > now
             return Standing(
                 status="retrying" if job.attempts else "processing",
                 llm_status="queued",
-                error_message=job.error,
+                error_message=_happened(job) if waits else None,
                 waiting_until=job.run_at if waits else None,
                 attempts=job.attempts,
             )
@@ -117,8 +118,19 @@ def standing(job: headgate.Job | None) -> Standing:
         case headgate.JobState.COMPLETED:
             return Standing(status="done", llm_status="done", attempts=job.attempts)
         case _:
-            told = job.error or job.reason
-            return Standing(status="failed", llm_status="failed", error_message=told, attempts=job.attempts)
+            return Standing(
+                status="failed", llm_status="failed", error_message=_happened(job), attempts=job.attempts
+            )
+
+
+def _happened(job: headgate.Job) -> str | None:
+    """What happened, and what becomes of it or what the user can do. A deferral's words say it already."""
+    what = of_job(job)
+    if what is None or (job.error_class == "deferred" and not job.state.final):
+        return what
+    if not job.state.final:
+        return f"{what} {BY_ITSELF}"
+    return f"{what} {'Retry it when that has changed.' if job.reason == 'permanent' else 'Retry it.'}"
 
 
 def show(record: headgate.Record, kept: Kept, stands: Standing) -> Bookmark:

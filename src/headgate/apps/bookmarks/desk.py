@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 import msgspec
@@ -79,6 +80,7 @@ class Desk:
         self._jobs = gateway.jobs
         self._dead_letters = gateway.dead_letters
         self._records = gateway.records
+        self._epoch = gateway.now
         self._new_id = new_id
 
     async def save(self, given: Given, *, key: str | None, tenant: str) -> tuple[Bookmark, int, bool]:
@@ -196,12 +198,15 @@ class Desk:
         kept = kept_in(record)
         if (done := settled(record, kept)) is not None:
             return show(record, kept, done)
-        stands = standing(await self._job(record, tenant))
+        stands = standing(await self._job(record, tenant), self._now())
         if stands.status == "done":
             # It ended between our two looks: its description is there by now.
             record = await self._records.get(COLLECTION, record.id, tenant=tenant) or record
             kept = kept_in(record)
         return show(record, kept, stands)
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._epoch(), UTC)
 
     async def _job(self, record: headgate.Record, tenant: str) -> headgate.Job | None:
         try:

@@ -1,5 +1,6 @@
 """The task `bookmark`: fetch, extract, describe. What was fetched or paid for once is not fetched or paid for again."""
 
+from functools import partial
 from typing import Any, Final
 
 import headgate
@@ -9,6 +10,7 @@ from headgate.apps.bookmarks.describing import Description
 from headgate.apps.bookmarks.options import BookmarkOptions
 from headgate.apps.bookmarks.reading import Fetch, Page, read_page
 from headgate.apps.bookmarks.spending import Spending
+from headgate.apps.bookmarks.trouble import of_description, of_page, told
 
 TASK: Final = "bookmark"
 RETRY: Final = headgate.RetryPolicy(
@@ -32,8 +34,10 @@ def bookmark_task(
     @headgate.task(TASK, model=options.model, retry=RETRY, timeout_s=TIMEOUT_S)
     async def bookmark(ctx: headgate.Context, given: Given) -> dict[str, Any]:
         await _own_record(ctx, given)
-        page = await ctx.step("page", lambda: read_page(given.url, fetch, rules), type=Page)
-        described = await ctx.step("description", lambda: _describe(ctx, given, page), type=Description)
+        async with told(ctx, partial(of_page, max_bytes=options.page_bytes)):
+            page = await ctx.step("page", lambda: read_page(given.url, fetch, rules), type=Page)
+        async with told(ctx, of_description):
+            described = await ctx.step("description", lambda: _describe(ctx, given, page), type=Description)
         return await _keep(ctx, given, described)
 
     async def _describe(ctx: headgate.Context, given: Given, page: Page) -> Description:
