@@ -31,6 +31,7 @@ VERBS: Final = (
     *("reserve", "mark_sent", "finish_key", "free_key", "keep_answer"),
     *("add_access_key", "revoke_access_key"),
     *("expire", "replay", "discard", "cancel", "cancel_batch", "prune", "purge_keys"),
+    *("make_due", "make_deferred_due"),
     *("claim", "promote", "save_step", "save_progress", "settle"),
     *("bury_nodes", "cool", "revive", "renew", "leave"),
 )
@@ -135,6 +136,10 @@ class Run:
         self._done.add(what="replayed", ids=[late.id])
         await self._gateway.dead_letters.discard(unloved.id)
         self._done.add(what="discarded", ids=[unloved.id])
+        early = await self._submit("early", run_at=time.time() + 2)
+        await self._gateway.jobs.make_due(early.id)
+        await self._gateway.durable.store.make_deferred_due(["work"], now=time.time())
+        self._done.add(what="accepted", ids=[early.id])
         unwanted = await self._submit("unwanted")
         await unwanted.cancel()
         self._done.add(what="cancelled", ids=[unwanted.id])

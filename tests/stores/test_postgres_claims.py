@@ -240,6 +240,8 @@ def test_every_commit_has_its_failpoints(postgres_url: str, monkeypatch: pytest.
         *(
             "cancel",
             "cancel_batch",
+            "make_due",
+            "make_deferred_due",
             "replay",
             "discard",
             "bury_nodes",
@@ -268,6 +270,8 @@ async def _use_everything(store: PostgresStore) -> None:
     await store.renew("n", now=NOW, lease_s=LEASE_S)
     await store.cancel("nobody", now=NOW)
     await store.cancel_batch("none", tenant="t", now=NOW, limit=9)
+    await store.make_due("nobody", now=NOW, tenant="t")
+    await store.make_deferred_due(["none"], now=NOW)
     await store.replay(["nobody"], by="me", now=NOW, expires_after_s=9)
     await store.discard(["nobody"], by="me", now=NOW)
     await store.expire(now=NOW, limit=9)

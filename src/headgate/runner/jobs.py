@@ -230,6 +230,12 @@ class Jobs:
             self._durable.stop_here(job_id)
         return answer.state
 
+    async def make_due(self, job_id: str, *, tenant: str = "local") -> bool:
+        """Let a pending job wait no longer for its time; False when it does not wait for one."""
+        check_text("id", job_id)
+        await self._durable.start()
+        return await self._durable.store.make_due(job_id, now=self._now(), tenant=tenant)
+
     async def count(self, *, tenant: str | None = "local") -> Mapping[str, int]:
         """How many jobs are in each state; None counts everybody's."""
         await self._durable.start()

@@ -207,6 +207,35 @@ def test_reprocessing_what_is_at_work_changes_nothing(play: Play) -> None:
     play(scene)
 
 
+def test_a_held_bookmark_says_why_it_cannot_be_processed_and_a_raised_ceiling_releases_it(
+    play: Play, served_on: str
+) -> None:
+    """Reprocess answered 202 and did nothing; after a restart with a higher ceiling it still waited for midnight."""
+
+    def shop_with(daily_usd: float) -> Any:
+        bookmarks = {"model": "m", "allow_private": True, "daily_usd": daily_usd, "call_usd": 0.4}
+        return a_shop(database=served_on, apps={"bookmarks": bookmarks})
+
+    async def scene() -> None:
+        async with a_site() as site:
+            async with shop_with(0.4) as shop:
+                await shop.saved(site.url("/first"))
+                saved = (await shop.save(site.url("/held"))).json()
+
+                async def held() -> dict[str, Any] | None:
+                    found = await shop.get(saved["id"])
+                    return found if found["waiting_until"] else None
+
+                assert "daily ceiling of $0.40 is reached" in (await until(held))["error_message"]
+                again = await shop.http.post(f"/v1/bookmarks/{saved['id']}/reprocess")
+                assert error(again) == (409, "state_conflict")
+                assert "the daily ceiling of $0.40 is reached; it goes on at" in again.text
+            async with shop_with(2.0) as shop:
+                assert (await shop.settled(saved["id"]))["status"] == "done"
+
+    play(scene)
+
+
 def test_a_deleted_bookmark_is_gone_and_can_be_saved_again(play: Play, served_on: str) -> None:
     async def scene() -> None:
         async with a_site() as site, a_shop(database=served_on) as shop:

@@ -30,9 +30,10 @@ async def opened(
     options: BookmarkOptions | None = None,
     **upstream: Any,
 ) -> tuple[JobStage, Desk]:
-    app = build(options or BookmarkOptions(model="m"), fetch=fetching(asked=asked))
+    options = options or BookmarkOptions(model="m")
+    app = build(options, fetch=fetching(asked=asked))
     stage = await stages.open({**GOOD, **upstream}, tasks=app.tasks)
-    return stage, Desk(stage.gateway, new_bookmark_id)
+    return stage, Desk(stage.gateway, new_bookmark_id, options)
 
 
 async def save(desk: Desk, url: str = URL) -> Bookmark:

@@ -5,6 +5,7 @@ import contextlib
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, Literal
 
 import msgspec
@@ -22,7 +23,9 @@ from headgate.apps.bookmarks.bookmark import (
     show,
     standing,
 )
+from headgate.apps.bookmarks.options import BookmarkOptions
 from headgate.apps.bookmarks.processing import EXPIRES_AFTER_S, TASK
+from headgate.apps.bookmarks.spending import spent, why_held
 
 SAVE: Final = "POST /v1/bookmarks"
 REPROCESS: Final = "POST /v1/bookmarks/{bookmark_id}/reprocess"
@@ -76,12 +79,15 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
 class Desk:
     """The bookmarks of all tenants, behind their names."""
 
-    def __init__(self, gateway: headgate.Gateway, new_id: Callable[[], str]) -> None:
+    def __init__(
+        self, gateway: headgate.Gateway, new_id: Callable[[], str], options: BookmarkOptions
+    ) -> None:
         self._jobs = gateway.jobs
         self._dead_letters = gateway.dead_letters
         self._records = gateway.records
         self._epoch = gateway.now
         self._new_id = new_id
+        self._options = options
 
     async def save(self, given: Given, *, key: str | None, tenant: str) -> tuple[Bookmark, int, bool]:
         """The bookmark, the status of the answer, and whether the key brought it back.
@@ -123,7 +129,9 @@ class Desk:
                 return Listed(data=found, has_more=await self._more(wanted, after, tenant), last_id=after)
 
     async def reprocess(self, bookmark_id: str, *, by: str, key: str | None, tenant: str) -> Bookmark:
-        """What is at work stays at work; a dead letter is replayed; anything else gets a new job."""
+        """What is at work stays at work, and what waits for its time is due now; a dead letter is replayed; anything
+        else gets a new job.
+        """
         record = await self._record(bookmark_id, tenant)
         job = await self._job(record, tenant)
         if job is not None and job.state is headgate.JobState.DEAD_LETTER:
@@ -132,6 +140,8 @@ class Desk:
                 await self._dead_letters.replay(job.id, by=by, tenant=tenant)
         elif job is None or job.state.final:
             await self._begin_again(record, key, tenant)
+        elif job.run_at > self._now():
+            await self._make_due(job, tenant)
         return await self.get(bookmark_id, tenant=tenant)
 
     async def delete(self, bookmark_id: str, *, tenant: str, deadline_s: float | None = None) -> None:
@@ -172,6 +182,15 @@ class Desk:
             COLLECTION, record.id, body_of(kept), unique_key=kept.given.url, text=search_text(kept)
         )
         await self._submit(kept.given, same, tenant=tenant, key=key, endpoint=REPROCESS, dedup_key=record.id)
+
+    async def _make_due(self, job: headgate.Job, tenant: str) -> None:
+        """At a ceiling it would only wait again."""
+        if job.error_class == "deferred":
+            now = self._now()
+            tallies = partial(self._records.list, tenant=tenant)
+            if held := why_held(await spent(tallies, now), self._options, now):
+                raise headgate.StateConflict(f"this bookmark is {held[1]}")
+        await self._jobs.make_due(job.id, tenant=tenant)
 
     async def _found(self, url: str, tenant: str) -> Bookmark:
         record = await self._records.find(COLLECTION, url, tenant=tenant)

@@ -31,7 +31,8 @@ def bookmark_task(
         total_s=options.fetch_s,
     )
 
-    @headgate.task(TASK, model=options.model, retry=RETRY, timeout_s=TIMEOUT_S)
+    # A ceiling that holds jobs may be another one after a restart.
+    @headgate.task(TASK, model=options.model, retry=RETRY, timeout_s=TIMEOUT_S, due_on_start=True)
     async def bookmark(ctx: headgate.Context, given: Given) -> dict[str, Any]:
         await _own_record(ctx, given)
         async with told(ctx, partial(of_page, max_bytes=options.page_bytes)):

@@ -97,6 +97,20 @@ class JobVerbs(Verbs):
         asked = {"id": job_id, "tenant": tenant, "now": now, "why": why, "entry": entry}
         return await self._write("cancel", lambda db: _cancel(db, asked))
 
+    async def make_due(self, job_id: str, *, now: float, tenant: str) -> bool:
+        asked = {"id": job_id, "tenant": tenant, "now": now}
+        made = await self._write("make_due", lambda db: changes(db, SQL.make_due, asked))
+        if made:
+            self._ring()
+        return made > 0
+
+    async def make_deferred_due(self, tasks: Sequence[str], *, now: float) -> int:
+        asked = {"tasks": msgspec.json.encode(tasks).decode(), "now": now}
+        made = await self._write("make_deferred_due", lambda db: changes(db, SQL.make_deferred_due, asked))
+        if made:
+            self._ring()
+        return made
+
     async def replay(
         self,
         job_ids: Sequence[str],
