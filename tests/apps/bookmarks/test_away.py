@@ -141,7 +141,7 @@ def test_page_and_bookmarklet_open_while_the_gateway_is_away_and_what_they_save_
             anew = await page.context.new_page()
             await anew.goto(gateway.page)
             await expect(anew.locator("#away")).to_be_visible()
-            await expect(anew.locator("#empty")).to_be_hidden()
+            await expect(anew.locator("#empty")).to_contain_text("shown here when the gateway is back")
             await expect(anew.locator(SAVING)).to_have_count(1)
             await save(anew, "https://a.example/newly-opened")
 
@@ -189,6 +189,11 @@ def test_only_the_page_itself_is_kept_and_signing_out_leaves_nothing_private(
                 await page.click("#key-form button")
                 await save(page, "https://a.example/private")
                 await expect(page.locator("#bookmarks .card")).to_have_count(1)
+                # A tab that is opened from this one has its key.
+                async with page.expect_popup() as opening:
+                    await page.evaluate("void window.open(location.href)")
+                other = await opening.value
+                await expect(other.locator("#bookmarks .card")).to_have_count(1)
                 assert (await page.evaluate(IN_CACHES)).keys() == SHELL
                 await gateway.stop()
                 await save(page, "https://a.example/unsent")
@@ -204,7 +209,10 @@ def test_only_the_page_itself_is_kept_and_signing_out_leaves_nothing_private(
                 await page.click("#sign-out")
                 assert asked == ["One page has not been sent yet and will be lost. Sign out all the same?"]
                 await expect(page.locator(".card")).to_have_count(0)
+                await expect(other.locator(".card")).to_have_count(0)
                 everything = [
+                    await other.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}])"),
+                    await other.content(),
                     *(await page.evaluate(IN_CACHES)).values(),
                     await page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}])"),
                     await page.content(),

@@ -30,6 +30,7 @@ let away_timer;
 
 // ---- Asking ------------------------------------------------------------------------------------------------
 
+const tabs = new BroadcastChannel("headgate.bookmarks"); // Other tabs with this page.
 const gateway = new Gateway({ changed: show_reach });
 
 async function ask(path, options) {
@@ -190,6 +191,11 @@ function sign_out() {
   const count = outbox.entries().length;
   const words = count === 1 ? "One page has" : `${count} pages have`;
   if (count && !confirm(`${words} not been sent yet and will be lost. Sign out all the same?`)) return;
+  leave();
+  tabs.postMessage("signed out");
+}
+
+function leave() {
   gateway.forget();
   outbox.clear();
   shown.clear();
@@ -237,7 +243,7 @@ function render() {
   // What there is, is not known before the gateway has said it.
   const unknown = gateway.away && !loaded;
   at("search-form").hidden = unknown;
-  at("empty").hidden = !(loaded || unknown) || shown.size + entries.length > 0;
+  at("empty").hidden = !unknown && (!loaded || shown.size + entries.length > 0);
   const searching = at("search").value.trim() || at("status").value;
   at("empty").textContent = unknown ? UNKNOWN : searching ? "Nothing matches." : NOTHING;
 }
@@ -267,7 +273,12 @@ function start() {
     outbox.flush();
   });
   at("sign-out").addEventListener("click", sign_out);
-  at("try-now").addEventListener("click", () => load());
+  tabs.addEventListener("message", leave);
+  at("try-now").addEventListener("click", async ({ target }) => {
+    target.disabled = true;
+    await load();
+    target.disabled = false;
+  });
   document.addEventListener("visibilitychange", () => document.hidden || (look_later(), outbox.flush()));
   document.addEventListener("keydown", (event) => {
     const typing_in = /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName);

@@ -76,9 +76,8 @@ export function waiting(entry, { send, discard }) {
   const actions = element("div", { className: "actions" });
   if (entry.error) actions.append(button("Send again", `Send ${entry.body.url} again`, () => send(entry), { wanted: true }));
   actions.append(button("Discard", `Do not save ${entry.body.url}`, () => discard(entry)));
-  const about = entry.error
-    ? element("p", { words: entry.error, className: "trouble" })
-    : element("div", { words: "kept in this browser until the gateway has it", className: "place" });
-  item.append(about, element("div", { className: "foot" }, actions));
+  const about = entry.error ? "" : "kept in this browser until the gateway has it";
+  if (entry.error) item.append(element("p", { words: entry.error, className: "trouble" }));
+  item.append(element("div", { className: "foot" }, element("div", { words: about, className: "place" }), actions));
   return item;
 }
