@@ -90,9 +90,8 @@ class Jobs:
         """Accept a job: when this returns, it is durable and will end. `records` are written with it.
 
         With an `idempotency_key` the same submission gives the same job for 72 hours, and another one raises
-        `KeyMismatch`. A key belongs to its `endpoint`: an application names its own route. `unkeyed_metadata` is added to
-        the metadata and may differ under one key: an id that every submission makes anew, for example. A `dedup_key`
-        joins a job of the same task that is still waiting or running.
+        `KeyMismatch`; only `unkeyed_metadata` may differ. A key belongs to its `endpoint`: an application names its own
+        route. A `dedup_key` joins a job of the same task that is still waiting or running.
         """
         asked = Submission(
             task=task.name if isinstance(task, Task) else task,
@@ -109,13 +108,9 @@ class Jobs:
             webhook=webhook,
             metadata=metadata,
         )
+        key, more = idempotency_key, unkeyed_metadata
         accepted = await self._submitting.one(
-            asked,
-            unkeyed_metadata=unkeyed_metadata,
-            tenant=tenant,
-            idempotency_key=idempotency_key,
-            endpoint=endpoint,
-            records=records,
+            asked, more, tenant=tenant, idempotency_key=key, endpoint=endpoint, records=records
         )
         return self._handle(accepted, tenant)
 

@@ -29,8 +29,8 @@ class Submitting:
     async def one(
         self,
         asked: Submission,
-        *,
         unkeyed_metadata: dict[str, Any] | None,
+        *,
         tenant: str,
         idempotency_key: str | None,
         endpoint: str,
