@@ -8,7 +8,7 @@ INSTALL_SELF := $(PIP) install --no-deps --no-build-isolation --no-index --edita
 # Tests wait for processes, sockets and pages more than they compute: one more than there are cores.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 
-.PHONY: help demo test packages check format bench soak crash lock clean
+.PHONY: help run demo test packages check format bench soak crash lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -27,6 +27,9 @@ $(VENV)/.dev: $(VENV)/.run requirements/dev.lock
 	@echo "installing the development tools into $(VENV) …"
 	@$(PIP) install --require-hashes --requirement requirements/dev.lock
 	@touch $@
+
+run: $(VENV)/.run ## Start the gateway on its defaults: http://127.0.0.1:8400 (ARGS="--port 8401" and the like)
+	@$(BIN)/headgate serve $(ARGS)
 
 demo: $(VENV)/.run ## A storm on a gateway of its own, with a verdict
 	@$(BIN)/headgate demo
