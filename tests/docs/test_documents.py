@@ -171,13 +171,3 @@ def test_every_decision_is_listed() -> None:
     listed = (ROOT / "docs/decisions/README.md").read_text()
     records = [path.name for path in (ROOT / "docs/decisions").glob("0*.md")]
     assert [name for name in records if f"({name})" not in listed] == []
-
-
-def test_readmes_make_commands_are_targets() -> None:
-    """The first thing that a new user types."""
-    readme = (ROOT / "README.md").read_text()
-    makefile = (ROOT / "Makefile").read_text()
-    commands = set(re.findall(r"\bmake ([a-z]+)\b(?=`|\s{2,}#)", readme))
-
-    assert {"run", "test", "demo"} <= commands
-    assert {name for name in commands if f"\n{name}: " not in makefile} == set()
