@@ -1,7 +1,8 @@
 """How long `client.feed` takes beside a batch of the same requests: one `headgate serve`, in the same run.
 
-Run: python bench/feeding.py [usual] [instant]. SQLite on a file with fsync, the simulated provider, one client process.
-`usual`: 16 slots and 50 ms an answer, so the slots are the limit. `instant`: answers at once, so the requests are.
+Run: python bench/feeding.py [slots] [requests]. SQLite on a file with fsync, the simulated provider, chat bodies of about
+700 bytes, default settings but for the models. `slots`: 16 slots and 50 ms an answer, so the upstream is the limit and a
+place that stays free costs time. `requests`: answers at once, so what the requests themselves cost is the limit.
 """
 
 import asyncio
@@ -11,29 +12,80 @@ import statistics
 import sys
 import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import uvloop
-from figures import Figure, run_sections, times
+from figures import Figure, beside, run_sections, times
+from gateway_stage import wait_until_ready
 from ground import chat
 from processes import MEASURED_CORE, free_port, started
 
 from headgate.client import AsyncClient
 
-ITEMS: Final = 600
 ROUNDS: Final = 3
-MOST: Final = 1.3
-"""How many times the batch's time a feed may take."""
+FEW: Final = 600
+MANY: Final = 5_000
+MAX_RATIO: Final = 1.3
+"""How many times the batch's time a feed may take where the slots are the limit."""
 LOOK_S: Final = 0.02
-LONGEST_START_S: Final = 30.0
 MODELS: Final[dict[str, dict[str, Any]]] = {
     "usual": {"latency_s": 0.05, "slots": 16},
     "instant": {"latency_s": 0, "slots": 64},
 }
+
+
+def slots() -> Iterator[Figure]:
+    fed_s, batched_s = _measured("usual", FEW)
+    what = f"sqlite: a feed of {FEW}, 16 slots, 50 ms an answer"
+    yield times(what, fed_s * 1000, beside_ms=batched_s * 1000, most=MAX_RATIO, name="a batch")
+
+
+def requests() -> Iterator[Figure]:
+    fed_s, batched_s = _measured("instant", MANY)
+    what = f"sqlite: a feed of {MANY:,}, answered at once"
+    yield beside(what, MANY / fed_s, "a batch", MANY / batched_s)
+
+
+def _measured(model: str, items: int) -> tuple[float, float]:
+    """The medians of a feed and of a batch, in turns."""
+    with _served() as url:
+        return uvloop.run(_compared(url, model, items))
+
+
+async def _compared(url: str, model: str, items: int) -> tuple[float, float]:
+    fed, batched = [], []
+    async with AsyncClient(url) as client:
+        for number in range(ROUNDS):
+            batched.append(await _batched_s(client, model, items))
+            fed.append(await _fed_s(client, model, items, run=f"round {number}"))
+    return statistics.median(fed), statistics.median(batched)
+
+
+async def _fed_s(client: AsyncClient, model: str, items: int, *, run: str) -> float:
+    began = time.perf_counter()
+    progress = await client.feed(
+        range(items), task="chat", run=run, input=lambda number: _body(model, number)
+    )
+    took_s = time.perf_counter() - began
+    if progress.completed != items:
+        raise AssertionError(f"the feed ended as {progress}")
+    return took_s
+
+
+async def _batched_s(client: AsyncClient, model: str, items: int) -> float:
+    """From the upload until the batch is completed, seen by frequent looks."""
+    lines = [{"custom_id": str(number), "body": _body(model, number)} for number in range(items)]
+    began = time.perf_counter()
+    batch = await client.batches.create(lines)
+    while batch["status"] not in {"completed", "failed", "expired", "cancelled"}:
+        await asyncio.sleep(LOOK_S)
+        batch = await client.batches.get(batch["id"])
+    took_s = time.perf_counter() - began
+    if batch["request_counts"]["completed"] != items:
+        raise AssertionError(f"the batch ended as {batch}")
+    return took_s
 
 
 def _body(model: str, number: int) -> dict[str, Any]:
@@ -42,43 +94,9 @@ def _body(model: str, number: int) -> dict[str, Any]:
     return {"model": model, **body}
 
 
-async def _fed_s(client: AsyncClient, model: str, run: str) -> float:
-    began = time.perf_counter()
-    progress = await client.feed(
-        range(ITEMS), task="chat", run=run, input=lambda number: _body(model, number)
-    )
-    took_s = time.perf_counter() - began
-    if progress.completed != ITEMS:
-        raise AssertionError(f"the feed ended as {progress}")
-    return took_s
-
-
-async def _batched_s(client: AsyncClient, model: str) -> float:
-    lines = [{"custom_id": str(number), "body": _body(model, number)} for number in range(ITEMS)]
-    began = time.perf_counter()
-    batch = await client.batches.create(lines)
-    while batch["status"] not in {"completed", "failed", "expired", "cancelled"}:
-        await asyncio.sleep(LOOK_S)
-        batch = await client.batches.get(batch["id"])
-    took_s = time.perf_counter() - began
-    if batch["request_counts"]["completed"] != ITEMS:
-        raise AssertionError(f"the batch ended as {batch}")
-    return took_s
-
-
-async def _compared(url: str, model: str) -> tuple[float, float]:
-    """The medians of both, measured in turns."""
-    fed, batched = [], []
-    async with AsyncClient(url) as client:
-        for number in range(ROUNDS):
-            batched.append(await _batched_s(client, model))
-            fed.append(await _fed_s(client, model, f"round {number}"))
-    return statistics.median(fed), statistics.median(batched)
-
-
 @contextlib.contextmanager
 def _served() -> Iterator[str]:
-    """`headgate serve`, as its users start it."""
+    """`headgate serve` as its users start it, with an empty database."""
     models = {name: {"upstreams": [{"provider": "simulated", **options}]} for name, options in MODELS.items()}
     with tempfile.TemporaryDirectory(prefix="headgate-bench-") as folder:
         settings = Path(folder, "headgate.yaml")
@@ -86,30 +104,9 @@ def _served() -> Iterator[str]:
         port = free_port()
         serve = [sys.executable, "-m", "headgate", "serve", "--config", str(settings)]
         with started([*serve, "--listen", f"127.0.0.1:{port}"], MEASURED_CORE, port=port):
-            url = f"http://127.0.0.1:{port}"
-            _wait_until_ready(url)
-            yield url
-
-
-def _wait_until_ready(url: str) -> None:
-    until = time.monotonic() + LONGEST_START_S
-    while time.monotonic() < until:
-        with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/health/ready"):
-            return
-        time.sleep(0.01)
-    raise RuntimeError(f"headgate serve was not ready within {LONGEST_START_S:g} s")
-
-
-def _section(model: str) -> Iterator[Figure]:
-    with _served() as url:
-        fed_s, batched_s = uvloop.run(_compared(url, model))
-    what = f"sqlite: a feed of {ITEMS}, {MODELS[model]['latency_s'] * 1000:g} ms an answer"
-    yield times(what, fed_s * 1000, beside_ms=batched_s * 1000, most=MOST, name="a batch")
-
-
-def main(asked: list[str]) -> int:
-    return run_sections({name: partial(_section, name) for name in MODELS}, asked)
+            wait_until_ready(port)
+            yield f"http://127.0.0.1:{port}"
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_sections({"slots": slots, "requests": requests}, sys.argv[1:]))
