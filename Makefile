@@ -61,6 +61,7 @@ bench: $(VENV)/.dev ## Measured costs and figures, each beside its floor
 	@$(BIN)/python bench/gate.py
 	@$(BIN)/python bench/queues.py
 	@$(BIN)/python bench/batches.py
+	@$(BIN)/python bench/feeding.py
 	@$(BIN)/python bench/transport.py
 	@$(BIN)/python bench/http_front.py
 	@$(BIN)/python bench/gateway.py
