@@ -28,8 +28,6 @@ class Moment(enum.StrEnum):
     """The server never receives it."""
     AFTER = "after"
     """The server has carried it out; its answer is lost."""
-    SILENT = "silent"
-    """The server has it. From then on nothing arrives any more, and no connection is closed."""
 
 
 @dataclass
@@ -38,7 +36,8 @@ class Cut:
 
     texts: tuple[bytes, ...]
     nth: int
-    moment: Moment
+    moment: Moment | None
+    """None: the server has the statement, and from then on nothing arrives any more; no connection is closed."""
     done: asyncio.Event = field(default_factory=asyncio.Event)
     at: float = 0.0
 
@@ -127,6 +126,12 @@ class Wire:
         self._cuts.append(cut)
         return cut
 
+    def stall_at(self, text: bytes) -> Cut:
+        """Fall silent once a statement with these bytes has been sent on."""
+        cut = Cut((text, b""), 1, None)
+        self._cuts.append(cut)
+        return cut
+
     def forget(self, cut: Cut) -> None:
         if cut in self._cuts:
             self._cuts.remove(cut)
@@ -201,7 +206,7 @@ class Wire:
                     if cut is not None and cut.moment is Moment.BEFORE:
                         _cut_now(cut, writer, back)
                         return
-                    if cut is not None and cut.moment is Moment.SILENT:
+                    if cut is not None and cut.moment is None:
                         silent = cut
                     elif cut is not None:
                         lost.append(cut)

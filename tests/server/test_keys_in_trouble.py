@@ -354,7 +354,7 @@ def test_cuts_at_any_statement_leave_each_key_with_one_call_and_one_answer(
 
             for start in range(0, len(keys), 3):
                 for _ in range(2):
-                    place.wire.cut_at(rng.choice(statements), rng.choice([Moment.BEFORE, Moment.AFTER]))
+                    place.wire.cut_at(rng.choice(statements), rng.choice(list(Moment)))
                 wanted = [
                     insist(key, house) for key in keys[start : start + 3] for house in (place.one, place.two)
                 ]

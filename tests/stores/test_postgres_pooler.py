@@ -12,7 +12,7 @@ import pooler as poolers
 import postgres
 import pytest
 from stores.postgres_stage import NOW, a_job, opened, run_sql
-from wire import Moment, Wire
+from wire import Wire
 
 from headgate.core.errors import SettingsError, StoreUnavailable
 from headgate.core.job import Accepted
@@ -88,7 +88,7 @@ def test_a_node_that_falls_silent_amid_a_statement_holds_its_locks_for_seconds_o
         ):
             await silent.join("silent")
             await store.accept([a_job() for _ in range(3)], now=NOW)
-            silence = wire.cut_at(at, Moment.SILENT)
+            silence = wire.stall_at(at)
             asking = asyncio.ensure_future(ask(silent))
             async with asyncio.timeout(20):
                 await silence.done.wait()
