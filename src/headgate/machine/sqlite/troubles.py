@@ -78,9 +78,9 @@ def translated(error: BaseException, name: str, path: Path) -> BaseException:
 
 
 def lacks_its_log(path: Path) -> bool:
-    """Its index is there (`-shm`, of a process that uses it), and the log itself is missing or empty."""
+    """Its index is there (`-shm`, of a process that uses it), and the log is missing or empty, though there was room for it."""
     log, index = (path.with_name(f"{path.name}{suffix}") for suffix in ("-wal", "-shm"))
-    return _has_content(index) and not _has_content(log)
+    return _has_content(index) and not _has_content(log) and not _is_full(path.parent)
 
 
 def _has_content(file: Path) -> bool:
