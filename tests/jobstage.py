@@ -184,4 +184,4 @@ def database(request: pytest.FixtureRequest) -> MakeStore | None:
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(missing)
     url = request.getfixturevalue("postgres_url")
     # In virtual time the database's own clock means nothing.
-    return lambda world, new_id: adapter(url, clock=world.clock, new_id=new_id, follow_clock=False)
+    return lambda world, new_id: adapter(url, clock=world.clock, new_id=new_id)

@@ -85,9 +85,7 @@ def postgres_home(request: pytest.FixtureRequest, *, pooled: bool = False) -> Ho
         await connection.execute(f"truncate {', '.join(f'headgate.{table}' for table in sorted(tables))}")
         await connection.close()
 
-    return Home(
-        "postgres", lambda: adapter(used, clock=SystemClock(), new_id=new_id, follow_clock=False), wipe
-    )
+    return Home("postgres", lambda: adapter(used, clock=SystemClock(), new_id=new_id), wipe)
 
 
 async def nodes_of(store: Store) -> list[str]:

@@ -240,7 +240,7 @@ class StoreMachine(RuleBasedStateMachine):
         """Twice: whoever was there both times is a suspect."""
         for _ in range(2):
             self.a_worker_takes_what_it_can(node, 2, step=False)
-            self.a_node_dies_and_its_jobs_are_rescued(node)
+            self.a_node_dies_and_its_jobs_are_rescued(node, "die")
 
     @precondition(lambda self: self.reference.rows("running"))
     @rule(data=st.data(), outcome=outcomes)

@@ -43,7 +43,7 @@ def each_store(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
         return sqlite(tmp_path)
     url = request.getfixturevalue("postgres_url")
     adapter: Any = importlib.import_module("headgate.stores.postgres").PostgresStore
-    return lambda world: adapter(url, clock=world.clock, new_id=str, follow_clock=False)
+    return lambda world: adapter(url, clock=world.clock, new_id=str)
 
 
 def refusal(act: Callable[..., object], *asked: object) -> HeadgateError:

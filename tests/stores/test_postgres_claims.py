@@ -212,7 +212,7 @@ def test_a_store_works_in_virtual_time(postgres_url: str) -> None:
     """While the database is at work, virtual time stands still; a week of waiting costs nothing."""
 
     async def main(world: virtual.World) -> None:
-        async with opened(postgres_url, clock=world.clock, follow_clock=False) as store:
+        async with opened(postgres_url, clock=world.clock) as store:
             later = NOW + 7 * 86_400
             await store.accept([a_job(id="j", run_at=later, expires_at=later + 9)], now=NOW)
             started = world.clock.now()

@@ -22,7 +22,7 @@ from headgate.core.retry import RetryPolicy
 SUSPECT_AFTER: Final = 2
 """A job that was running at this many crashes runs alone from then on."""
 POISON_AFTER: Final = 3
-"""From this crash on a job is poison if it ran alone at it. One that did not runs quite alone from then on."""
+"""From this crash on a job is poison if it ran alone at it. If it did not, it runs without other jobs on its worker from then on."""
 MAX_SILENCES: Final = 3
 """How often the silence of a node is not held against its jobs: it may have been cut off, or asleep."""
 MOST_REVIVALS: Final = 3
@@ -126,6 +126,8 @@ class Deferred:
 
     wait_s: float
     why: str
+    noted: bool = False
+    """The history tells of it: the job had begun, and may have been paid for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +161,8 @@ Outcome: TypeAlias = Completed | Skipped | Failed | Deferred | Cancelled | Crash
 def read_loss(lost: Lost) -> Crashed | Deferred:
     """What it means for a job that its node was declared dead."""
     if 0 < lost.silences <= MAX_SILENCES:
-        return Deferred(
-            0.0, "its worker was silent for a whole lease; the job runs again, which counts nothing"
-        )
+        why = "its worker was silent for a whole lease; the job runs again, and no attempt and no crash is counted"
+        return Deferred(0.0, why, noted=True)
     return Crashed(alone=lost.alone)
 
 
@@ -240,8 +241,8 @@ def _back(
         suspect=crashes >= SUSPECT_AFTER,
         error=message,
         error_class=kind,
-        # Deferrals may be many and say little: they are counted, not told one by one.
-        entry=None if isinstance(outcome, Deferred) else _entry(claim, outcome, now),
+        # Deferrals may be many and say little: most are only counted.
+        entry=None if isinstance(outcome, Deferred) and not outcome.noted else _entry(claim, outcome, now),
     )
 
 

@@ -5,7 +5,6 @@ after each renewal of the node: what was kept is stored, and a key that is held 
 nothing of calls; `once.py` makes those.
 """
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Container
 from dataclasses import dataclass
@@ -69,6 +68,9 @@ class HeldKeys:
         node.on_renewed.append(self._settle)
 
     async def reserve(self, place: Place, claim: KeyClaim) -> Verdict:
+        if self._node.lease_left_s() <= 0:
+            # It may have been declared dead: another process could take a key that it takes now.
+            raise StoreUnavailable("this node has lost its lease and takes no keys until it has renewed it")
         node, now = self._node.id, self._clock.utc().timestamp()
         self._ids.add(node)
         return await self._keys.reserve(place[0], claim, node=node, unknown=self._rules.unknown, now=now)
@@ -145,14 +147,8 @@ class HeldKeys:
         # The lease may have ended before this renewal: from now on only the store knows whose key it is.
         for answer in self._kept.values():
             answer.ours = False
-        try:
-            # The rest waits for the next time: a slow store must not delay the next renewal.
-            async with asyncio.timeout(self._node.lease_left_s() / 2):
-                await self._store_kept()
-                await self._free_unused()
-        except (StoreUnavailable, TimeoutError) as error:
-            why = str(error) or "the store is slow"
-            logger.info("idempotency keys are settled after the next renewal: %s", why)
+        await self._store_kept()
+        await self._free_unused()
 
     async def _store_kept(self) -> None:
         for place, answer in list(self._kept.items()):

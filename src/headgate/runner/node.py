@@ -9,12 +9,13 @@ import fcntl
 import logging
 import math
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from headgate.core.errors import StoreUnavailable
 from headgate.core.liveness import Beats
+from headgate.core.ports.claims import Renewal
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.store import Store, StoreHealth
 
@@ -41,7 +42,7 @@ class Node:
         self._clock = clock
         self._new_id = new_id
         self._lease_s = lease_s
-        self._lock: int | None = None
+        self._lock: tuple[int, Path] | None = None
         self._renewing: asyncio.Task[None] | None = None
         self._renewed_at = -math.inf
         self._beats = Beats(lease_s)
@@ -75,9 +76,8 @@ class Node:
             try:
                 await self._store.leave(self.id)
             except StoreUnavailable as error:
-                # The lock file stays, and is free once this process ends: it proves the death to the next one here.
+                # Its lock goes all the same: this is no crash, and the others find out that it is silent.
                 logger.warning("node %s could not leave: %s", self.id, error)
-                self._unlock(remove=False)
         self._unlock()
 
     def now(self) -> float:
@@ -97,14 +97,15 @@ class Node:
 
     async def _join(self) -> None:
         self._unlock()
-        self.id = f"node_{self._new_id()}"
+        name = f"node_{self._new_id()}"
+        lock = self._folder / f"{name}{LOCK_SUFFIX}"
         with _writing(self._folder):
             # Missing at the first start, or removed since.
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._lock = _locked(self._path(self.id))
+            self._lock = _locked(lock), lock
         sent_at = self._clock.since_boot()
-        await self._store.join(self.id)
-        self._renewed_at = sent_at
+        await self._store.join(name)
+        self.id, self._renewed_at = name, sent_at
 
     def _warn_of_neighbours(self) -> None:
         others = [pid for pid in pids_at_work(self._folder) if pid != os.getpid()]
@@ -126,9 +127,7 @@ class Node:
                 async with asyncio.timeout(rest_s):
                     await self._due.wait()
             try:
-                await self._renew()
-                await self.bury_neighbours()
-                rest_s, failed = self._lease_s / RENEWALS_PER_LEASE, False
+                silent = await self._renew()
             except Exception as error:
                 # A node that stops renewing is dead to all others: whatever this was, it is tried again.
                 self._beats.restart()
@@ -138,43 +137,58 @@ class Node:
                 elif not failed:
                     logger.warning("the lease of node %s could not be renewed: %s", self.id, error)
                 failed = True
+            else:
+                rest_s, failed = self._lease_s / RENEWALS_PER_LEASE, False
+                await self._follow_up(silent)
 
-    async def _renew(self) -> None:
+    async def _renew(self) -> Sequence[tuple[str, int]]:
+        """Raise our beat; returns the nodes that are silent. One that was declared dead joins under a new name."""
         sent_at = self._clock.since_boot()
-        renewal = await self._store.renew(self.id)
+        lived = self._renewed_at > -math.inf
+        renewal = await self._store.renew(self.id) if lived else Renewal(alive=False)
         if renewal.alive:
             self._renewed_at = sent_at
         else:
-            logger.warning(
-                "node %s was declared dead: it was silent for %g s. Its jobs run again on other nodes.",
-                self.id,
-                self._lease_s,
-            )
-            self._renewed_at = -math.inf
-            self.on_lost()
+            if lived:
+                self._renewed_at = -math.inf
+                logger.warning(
+                    "node %s was declared dead by another node; its jobs run again elsewhere", self.id
+                )
+                self.on_lost()
             await self._join()
         for job_id, lease in renewal.cancelled:
             self.on_cancel(job_id, lease)
-        silent = self._beats.read(renewal.beats, sent_at=sent_at, at=self._clock.since_boot())
-        for renewed in self.on_renewed:
-            await renewed()
-        for node, beat in silent:
-            if await self._store.bury_silent(node, beat):
-                logger.warning("node %s was silent for %g s and is declared dead", node, self._lease_s)
+        return self._beats.read(renewal.beats, sent_at=sent_at, at=self._clock.since_boot())
+
+    async def _follow_up(self, silent: Sequence[tuple[str, int]]) -> None:
+        """What a renewal is the time for. It must neither fail the renewal nor delay the next one for long."""
+        try:
+            async with asyncio.timeout(self._lease_s / 4):
+                for renewed in self.on_renewed:
+                    await renewed()
+                for node, beat in silent:
+                    if await self._store.bury_silent(node, beat):
+                        logger.warning(
+                            "node %s was silent for %g s and is declared dead", node, self._lease_s
+                        )
+                await self.bury_neighbours()
+        except (StoreUnavailable, TimeoutError) as error:
+            logger.info(
+                "node %s goes on after its next renewal: %s", self.id, str(error) or "the store is slow"
+            )
+        except Exception:
+            logger.exception("node %s: what follows a renewal failed", self.id)
 
     def _hear(self, health: StoreHealth, _error: str) -> None:
         if health is StoreHealth.OK:
             self._due.set()
 
-    def _path(self, node: str) -> Path:
-        return self._folder / f"{node}{LOCK_SUFFIX}"
-
-    def _unlock(self, *, remove: bool = True) -> None:
+    def _unlock(self) -> None:
         if self._lock is not None:
-            os.close(self._lock)
+            fd, path = self._lock
             self._lock = None
-            if remove:
-                self._path(self.id).unlink(missing_ok=True)
+            os.close(fd)
+            path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

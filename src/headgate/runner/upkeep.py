@@ -111,7 +111,7 @@ class Upkeep:
     # ---- The duties -----------------------------------------------------------------------------------
 
     async def rescue(self) -> int:
-        """Jobs whose node is gone go back to waiting, as a crash; the third makes a job poison."""
+        """Jobs of dead nodes go back to waiting. `read_loss` decides whether that counts as a crash."""
         await self._node.bury_neighbours()
         lost = await self._store.lost(limit=BITE)
         if lost:

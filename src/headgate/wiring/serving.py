@@ -53,7 +53,8 @@ async def serve(settings: Settings, *, work: bool = True) -> AsyncIterator[Serve
         opened(settings, clock=clock, prices=prices) as gateway,
         alerting(settings, gateway, clock) as alerts,
     ):
-        await gateway.durable.start()
+        # A node even before its first key: on PostgreSQL it follows the database's clock with each renewal.
+        await gateway.durable.join()
         await gateway.models.watch()
         access = KeyedAccess(gateway.durable.store, clock)
         await access.start()

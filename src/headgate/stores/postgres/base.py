@@ -28,9 +28,6 @@ class Verbs:
     _clock: Clock
     _database: Database
 
-    _follows: bool
-    _following: bool
-    """From the first measurement on: then this machine's wall clock may be set, and moves nothing."""
     clock_ahead_s: float
     """How far the database's clock is ahead of this machine's."""
 
@@ -41,17 +38,12 @@ class Verbs:
 
     def _follow(self, asked_at: datetime, database: float) -> None:
         """All nodes go by the database's clock: `database` is its time, somewhere between `asked_at` and now."""
-        if not self._follows:
-            return
         now = self._clock.utc().timestamp()
         doubt_s = (now - asked_at.timestamp()) / 2
         ahead_s = database + doubt_s - now
         if abs(ahead_s) <= doubt_s + CLOCK_GRAIN_S:
             # It cannot tell the two apart: times must not jitter.
-            if self._following:
-                return
             ahead_s = 0.0
-        self._following = True
         self.clock_ahead_s += ahead_s
         self._clock.follow(now + ahead_s)
 

@@ -30,13 +30,10 @@ class PostgresStore(JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, Acc
         *,
         clock: Clock,
         new_id: Callable[[], str],  # noqa: ARG002 - every store is made alike; this one needs no name of its own
-        follow_clock: bool = True,
     ) -> None:
         address = read_url(url)
         self.name = f"postgres {address.shown}"
         self._clock = clock
-        self._follows = follow_clock
-        self._following = False
         self.clock_ahead_s = 0.0
         self._listeners = Listeners(self.name)
         self._database = Database(

@@ -2,7 +2,7 @@
 -- Running jobs whose node is dead or has left.
 select job.id, lease, tenant, task, model, lane, priority, input, attempts, max_attempts, generation, crashes,
        deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, started_at, webhook,
-       metadata, batch_id, case when gone = 'silent' then silences else 0 end, alone and gone is not null
+       metadata, batch_id, case when gone = 'silent' then greatest(silences, 1) else 0 end, alone and gone is not null
 from headgate.jobs as job left join headgate.nodes as node on node.id = job.owner
 where owner is not null and (node.id is null or gone is not null) limit $1
 

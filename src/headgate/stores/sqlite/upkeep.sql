@@ -2,7 +2,7 @@
 -- Running jobs whose node is dead or has left.
 select jobs.id, lease, tenant, task, model, lane, priority, input, attempts, max_attempts, generation,
        crashes, deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, started_at, webhook,
-       metadata, batch_id, iif(gone = 'silent', silences, 0), alone and gone is not null
+       metadata, batch_id, iif(gone = 'silent', max(silences, 1), 0), alone and gone is not null
 from jobs join inputs using (seq) left join nodes on nodes.id = owner
 where state = 'running' and (nodes.id is null or gone is not null) limit ?
 

@@ -7,3 +7,5 @@ alter table headgate.nodes drop column expires_at;
 alter table headgate.jobs
     add column silences integer not null default 0,     -- how often it was taken from a node that was only silent
     add column alone boolean not null default false;    -- its node ran nothing else when it died
+-- A node looks through the keys it holds at each renewal. Only those without an answer have an owner.
+create index idempotency_keys_owner on headgate.idempotency_keys (owner) where owner is not null;

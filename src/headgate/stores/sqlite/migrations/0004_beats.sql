@@ -5,3 +5,5 @@ update nodes set gone = 'dead';
 alter table nodes drop column expires_at;
 alter table jobs add column silences integer not null default 0;    -- how often it was taken from a node that was only silent
 alter table jobs add column alone integer not null default 0;       -- its node ran nothing else when it died
+-- A node looks through the keys it holds at each renewal. Only those without an answer have an owner.
+create index idempotency_keys_owner on idempotency_keys (owner) where owner is not null;
