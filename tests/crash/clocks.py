@@ -26,7 +26,10 @@ def follow(path: str) -> None:
         _file = mmap.mmap(file.fileno(), FORMAT.size)
     from headgate.machine.clock import SystemClock  # noqa: PLC0415 - after this module's own clocks
 
-    SystemClock.utc = lambda _self: datetime.now(UTC) + timedelta(seconds=_ahead(_WALL))  # type: ignore[method-assign]
+    def utc(_self: SystemClock) -> datetime:
+        return datetime.now(UTC) + timedelta(seconds=_ahead(_WALL))
+
+    SystemClock.utc = utc  # type: ignore[assignment,method-assign]
 
 
 def _ahead(which: int) -> float:
