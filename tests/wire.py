@@ -32,9 +32,9 @@ class Moment(enum.StrEnum):
 
 @dataclass
 class Cut:
-    """One cut to come: at the `nth` message that holds these bytes, in its SQL or in its arguments."""
+    """One cut to come: at the `nth` message that holds all of these bytes, in its SQL or in its arguments."""
 
-    text: bytes
+    texts: tuple[bytes, ...]
     nth: int
     moment: Moment
     done: asyncio.Event = field(default_factory=asyncio.Event)
@@ -119,11 +119,15 @@ class Wire:
 
     # ---- What can be done to it ------------------------------------------------------------------------
 
-    def cut_at(self, text: bytes, moment: Moment = Moment.AFTER, *, nth: int = 1) -> Cut:
-        """Cut the connection that runs the nth statement with these bytes, in its SQL or among its arguments."""
-        cut = Cut(text, nth, moment)
+    def cut_at(self, *texts: bytes, moment: Moment = Moment.AFTER, nth: int = 1) -> Cut:
+        """Cut the connection that runs the nth statement with all of these, in its SQL or among its arguments."""
+        cut = Cut(texts, nth, moment)
         self._cuts.append(cut)
         return cut
+
+    def forget(self, cut: Cut) -> None:
+        if cut in self._cuts:
+            self._cuts.remove(cut)
 
     def stall(self, *, up: bool = True, down: bool = True) -> None:
         """Nothing arrives any more in these directions; no connection is closed. What is sent waits, as TCP does it."""
@@ -150,6 +154,7 @@ class Wire:
     # ---- How it is done ----------------------------------------------------------------------------------
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._note_task()
         if self._refusing:
             writer.transport.abort()
             return
@@ -162,14 +167,20 @@ class Wire:
         pair = {writer, back}
         self._pipes |= pair
         lost: list[Cut] = []
-        both = [
-            asyncio.create_task(self._ask(reader, back, writer, lost)),
-            asyncio.create_task(self._answer(there, writer, lost)),
-        ]
-        self._tasks.update(both)
-        for task in both:
-            task.add_done_callback(self._tasks.discard)
-        both[0].add_done_callback(lambda _: self._pipes.difference_update(pair))
+        try:
+            async with asyncio.TaskGroup() as both:
+                both.create_task(self._ask(reader, back, writer, lost))
+                both.create_task(self._answer(there, writer, lost))
+        finally:
+            self._pipes -= pair
+            for pipe in pair:
+                pipe.close()
+
+    def _note_task(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _ask(
         self,
@@ -218,7 +229,7 @@ class Wire:
     def _due(self, runs: bytes) -> Cut | None:
         """The cut that this message completes, if any."""
         for cut in self._cuts if runs else ():
-            if cut.text in runs:
+            if all(text in runs for text in cut.texts):
                 cut.nth -= 1
                 if not cut.nth:
                     self._cuts.remove(cut)

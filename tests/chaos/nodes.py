@@ -166,17 +166,18 @@ class Node:
         trouble = self._begin(Kind.CUT, "all connections")
         trouble.ended = time.time()
 
-    async def cut_at(self, statement: bytes, moment: Moment, *, within_s: float, nth: int = 1) -> bool:
+    async def cut_at(self, *texts: bytes, moment: Moment, within_s: float, nth: int = 1) -> bool:
         """The connection, at the nth statement like this; whether it came to that in time."""
         assert self.wire is not None
-        cut = self.wire.cut_at(statement, moment, nth=nth)
+        cut = self.wire.cut_at(*texts, moment=moment, nth=nth)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await cut.done.wait()
         if not cut.done.is_set():
-            self.wire.heal()
+            self.wire.forget(cut)
             return False
-        trouble = Disturbance(Kind.CUT, self.name, cut.at, cut.at, f"{moment} {statement.decode()!r}")
+        said = " … ".join(text.decode() for text in texts)
+        trouble = Disturbance(Kind.CUT, self.name, cut.at, cut.at, f"{moment} {said!r}")
         self.books.disturbances.append(trouble)
         return True
 

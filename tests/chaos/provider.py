@@ -1,7 +1,6 @@
 """An upstream in OpenAI's format that keeps its own count: each answer holds its prompt and the number of its call."""
 
 import asyncio
-import contextlib
 import json
 import random
 import time
@@ -27,7 +26,10 @@ class Provider:
         """Another delay for prompts that begin with this."""
         self.failing = failing
         """The share of calls that fail with a 500, by its own seeded schedule."""
+        self.failures: dict[str, int] = {}
+        """How many calls for prompts that begin with this fail, from now on."""
         self._chance = chance
+        self._serving: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
@@ -35,6 +37,9 @@ class Provider:
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
+        for task in self._serving:
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
 
     def url(self, node: str) -> str:
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/{node}/v1"
@@ -50,17 +55,28 @@ class Provider:
         return self.made(prompt)[count - 1]
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            while (seen := await _read_request(reader)) is not None:
+        task: asyncio.Task[None] | None = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
+        try:
+            while not writer.is_closing() and (seen := await _read_request(reader)) is not None:
                 prompt = seen.body["messages"][-1]["content"]
-                node = seen.path.split("/")[1]
-                call = Call(prompt, len(self.calls) + 1, node, time.time())
+                call = Call(prompt, len(self.calls) + 1, seen.path.split("/")[1], time.time())
                 self.calls.append(call)
-                fails = self._chance.random() < self.failing
+                fails = self._is_to_fail(prompt)
                 await self._answer(call, fails=fails, stream=bool(seen.body.get("stream")), writer=writer)
-                if writer.is_closing():
-                    break
-        writer.close()
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    def _is_to_fail(self, prompt: str) -> bool:
+        for start, count in self.failures.items():
+            if prompt.startswith(start) and count:
+                self.failures[start] -= 1
+                return True
+        return self._chance.random() < self.failing
 
     async def _answer(self, call: Call, *, fails: bool, stream: bool, writer: asyncio.StreamWriter) -> None:
         delay_s = next((s for start, s in self.delays.items() if call.prompt.startswith(start)), self.delay_s)
@@ -95,7 +111,7 @@ class Provider:
         """As long as it takes, unless the caller leaves first: that is seen at once, as a real server sees it."""
         until = time.monotonic() + seconds
         while (left_s := until - time.monotonic()) > 0:
-            if writer.is_closing() or writer.transport.is_closing():
+            if writer.is_closing():
                 raise ConnectionResetError
             await asyncio.sleep(min(left_s, 0.05))
 

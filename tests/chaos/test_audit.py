@@ -55,7 +55,7 @@ def change(
     at: float, job: str, old: str, new: str, leases: tuple[int, int], by: str, **more: object
 ) -> Change:
     owners = (None, f"node {by}") if new == "running" else (f"node {by}", None)
-    told = Change(at, job, old, new, *leases, *owners, True, None, by)
+    told = Change(*(at, job, old, new, *leases, *owners, True, None, by))
     return replace(told, **more)  # type: ignore[arg-type]
 
 

@@ -111,7 +111,7 @@ class PostgresWatch:
                 _key(row) for row in await connection.fetch(f"select {_KEY} from headgate.idempotency_keys")
             ]
             changes = await connection.fetch(f"select {_FIELDS}, port from chaos.changes order by n")
-            books.changes = [Change(*row[:-1], self._process(row[-1], row[0])) for row in changes]
+            books.changes = [Change(*(*row[:-1], self._process(row[-1], row[0]))) for row in changes]
 
         await self._with(look)
 
@@ -153,7 +153,7 @@ class SqliteWatch:
         books.jobs = [_job(row) for row in self._query(f"select {joined} from jobs")]
         books.keys = [_key(row) for row in self._query(f"select {_KEY} from idempotency_keys")]
         changes = self._query(f"select {_FIELDS} from chaos_changes order by n")
-        books.changes = [Change(*row[:8], bool(row[8]), row[9], None) for row in changes]
+        books.changes = [Change(*(*row, None)) for row in changes]
 
     def _query(self, statement: str, *, write: bool = False) -> list[Any]:
         flags = apsw.SQLITE_OPEN_READWRITE

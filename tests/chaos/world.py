@@ -14,8 +14,9 @@ from typing import Any, Final
 import apsw
 import postgres
 from chaos.books import Books, Disturbance, Kind
-from chaos.clients import Clients
+from chaos.clients import Clients, Wish, jobs
 from chaos.job_points import LIVE
+from chaos.key_points import complete
 from chaos.nodes import Node, settings_of, write_settings
 from chaos.provider import Provider
 from chaos.watch import PostgresWatch, Sampler, SqliteWatch, Watched
@@ -58,6 +59,27 @@ class World:
         for number in range(size):
             self.tasks.append(asyncio.create_task(self.clients.crowd(f"c{number}", list_size)))
 
+    async def submit(self, name: str, count: int) -> None:
+        """So many jobs, each of which is being called before this returns."""
+        wish = jobs(name, count)
+        self.clients.wishes.append(wish)
+        answer = await self.clients.insist(wish)
+        assert answer is not None
+        self.clients.job_ids += answer.job_ids
+        await asyncio.gather(*(self.provider.arrival(prompt) for prompt in wish.prompts))
+
+    def ask(self, wish: Wish, first: Node, *others: Node) -> "asyncio.Task[None]":
+        """A client that asks the first gateway once, and then the others (or all) until it is answered."""
+        self.clients.wishes.append(wish)
+
+        async def ask() -> None:
+            answer = await self.clients.ask(wish, first)
+            if answer is None or not complete(answer):
+                await self.clients.insist(wish, *others[:1])
+
+        self.tasks.append(asyncio.create_task(ask()))
+        return self.tasks[-1]
+
     # ---- Disturbances of the store and of all clocks ----------------------------------------------------
 
     @contextmanager
@@ -66,6 +88,10 @@ class World:
         self.books.disturbances.append(one)
         yield
         one.ended = time.time()
+
+    async def outage(self, seconds: float, how: signal.Signals = signal.SIGINT) -> None:
+        """No process can write: PostgreSQL is stopped, or SQLite's file is locked."""
+        await (self.lock_file(seconds) if self.server is None else self.stop_postgres(seconds, how))
 
     async def stop_postgres(self, seconds: float, how: signal.Signals = signal.SIGINT) -> None:
         assert self.server is not None

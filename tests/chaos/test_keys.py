@@ -1,0 +1,147 @@
+"""Direct calls under a key: unknown outcomes resolve themselves, and one key has one answer, whatever is cut or frozen."""
+
+import asyncio
+import time
+from typing import Final
+
+import pytest
+from chaos import audit
+from chaos.clients import Wish, call
+from chaos.conftest import Theatre
+from chaos.nodes import Node
+from chaos.world import World
+from conftest import Figure
+from crash.conftest import site_on
+from crash.harness import ROUNDS, SEED, Site
+from wire import Moment
+
+LEASE_S: Final = 6.0 if ROUNDS else 2.0
+RESERVE: Final = b"'reserved'"
+SENT: Final = b"set state = 'sent'"
+FINISH: Final = b"set state = 'done'"
+FREE: Final = b"delete from headgate.idempotency_keys"
+ATTEMPTS: Final = 4
+POINTS: Final = (*audit.OF_KEYS, 13)
+
+
+def both(name: str) -> tuple[Wish, Wish]:
+    """The same, whole and streamed."""
+    return call(f"{name} whole"), call(f"{name} streamed", stream=True)
+
+
+class TestOnPostgres:
+    """Cuts need a wire, and SQLite has none."""
+
+    @pytest.fixture
+    def site(self, request: pytest.FixtureRequest, tmp_path: object) -> Site:
+        return site_on("postgres", request, tmp_path)  # type: ignore[arg-type]
+
+    @pytest.mark.timeout(600)
+    def test_a_statement_whose_answer_is_lost_blocks_no_key(self, theatre: Theatre, figure: Figure) -> None:
+        """Reserve, mark, finish and free, each cut before the server received it and after it has carried it out."""
+
+        async def scene(made: World) -> None:
+            g1, g2 = made.gateways
+            for number, statement in enumerate((RESERVE, SENT, FINISH, FREE)):
+                for moment in Moment:
+                    wishes = both(f"cut {number} {moment}")
+                    if statement is FREE:
+                        made.provider.failures |= {wish.key: ATTEMPTS for wish in wishes}
+                    for wish in wishes:
+                        key = wish.key.encode()
+                        cut = asyncio.create_task(g1.cut_at(statement, key, moment=moment, within_s=20.0))
+                        await asyncio.sleep(0)
+                        asked = made.ask(wish, g1, g2)
+                        assert await cut, f"no statement with {statement!r} for {wish.key}"
+                        await asked
+            await made.settle()
+
+        books = theatre.play(scene, seed=SEED, lease_s=LEASE_S, delay_s=0.1)
+        figure("postgres: keys whose statements are cut", audit.figures(books))
+        audit.check(books, POINTS, seed=SEED)
+        # No outcome was lost for good: nothing was killed, and the node that holds the answer lives.
+        assert [call.prompt for call in books.calls if call.how == "whole"] == sorted(
+            {call.prompt for call in books.calls if call.how == "whole"},
+            key=[call.prompt for call in books.calls].index,
+        ), "a key was called again after a whole answer"
+
+    @pytest.mark.timeout(600)
+    def test_a_key_whose_store_is_away_at_its_end_is_answered_once(
+        self, theatre: Theatre, figure: Figure
+    ) -> None:
+        """A failure that cannot be freed, an answer that cannot be stored: only the first gateway is cut off."""
+
+        async def scene(made: World) -> None:
+            g1, g2 = made.gateways
+            answered, failed = both("answered"), both("failed")
+            made.provider.failures |= {wish.key: ATTEMPTS for wish in failed}
+            asked = [made.ask(wish, g1, g1) for wish in (*answered, *failed)]
+            await asyncio.gather(*(made.provider.arrival(wish.key) for wish in (*answered, *failed)))
+            # Longer than the store is tried again for one answer.
+            await g1.refuse(max(7.0, 2.5 * LEASE_S))
+            asked += [made.ask(wish, g2, g2) for wish in (*answered, *failed)]
+            await asyncio.gather(*asked)
+            await made.settle()
+
+        books = theatre.play(scene, seed=SEED, lease_s=LEASE_S, delay_s=0.5)
+        figure("postgres: keys whose store is away at their end", audit.figures(books))
+        audit.check(books, POINTS, seed=SEED)
+
+
+@pytest.mark.timeout(600)
+def test_a_client_that_hangs_up_blocks_no_key(theatre: Theatre, figure: Figure) -> None:
+    """While its reservation is on its way: the store is slow, and the client impatient. No fault is needed."""
+
+    async def scene(made: World) -> None:
+        g1, g2 = made.gateways
+        moments = [0.1 * number for number in range(1, 12)]
+        wishes = [call(f"hung up after {moment:.1f} s") for moment in moments]
+        slow = g1.slow_down(2.5, 0.4) if made.server else made.lock_file(1.2)
+        slowness = asyncio.create_task(slow)
+        await asyncio.sleep(0.05)
+        await asyncio.gather(
+            *(
+                made.clients.ask(wish, g1, leave_after_s=moment)
+                for wish, moment in zip(wishes, moments, strict=True)
+            )
+        )
+        await slowness
+        await asyncio.gather(*(_answered_soon(made, wish, g2) for wish in wishes))
+        await made.settle()
+
+    books = theatre.play(scene, seed=SEED, lease_s=LEASE_S, delay_s=0.1)
+    figure(f"{theatre.kind}: clients that hang up", audit.figures(books))
+    audit.check(books, (8, 9, 13), seed=SEED)
+
+
+async def _answered_soon(made: World, wish: Wish, gateway: Node) -> None:
+    """At another gateway than the first, which is given time for one renewal."""
+    made.clients.wishes.append(wish)
+    until = time.monotonic() + LEASE_S + 5
+    while (answer := await made.clients.ask(wish, gateway)) is None or answer.status != 200:
+        if time.monotonic() > until:
+            # The audit says which key is stuck, and where.
+            return
+        await asyncio.sleep(0.2)
+
+
+@pytest.mark.timeout(600)
+def test_a_gateway_that_was_frozen_tells_the_recorded_answer(theatre: Theatre, figure: Figure) -> None:
+    """Another one takes its keys over. It wakes while the other is still at some, and after it has finished others."""
+
+    async def scene(made: World) -> None:
+        g1, g2 = made.gateways
+        quick, slow = both("quick"), both("slow")
+        made.provider.delays = {"quick": 0.8 * LEASE_S, "slow": 2.5 * LEASE_S}
+        made.clients.call_s = 2.5 * LEASE_S
+        asked = [made.ask(wish, g1, g1) for wish in (*quick, *slow)]
+        await asyncio.gather(*(made.provider.arrival(wish.key) for wish in (*quick, *slow)))
+        await asyncio.sleep(0.3 * LEASE_S)
+        frozen = asyncio.create_task(g1.freeze(4.0 * LEASE_S))
+        asked += [made.ask(wish, g2, g2) for wish in (*quick, *slow)]
+        await asyncio.gather(*asked, frozen)
+        await made.settle()
+
+    books = theatre.play(scene, seed=SEED, lease_s=LEASE_S)
+    figure(f"{theatre.kind}: a gateway frozen with keys in hand", audit.figures(books))
+    audit.check(books, POINTS, seed=SEED)

@@ -1,0 +1,104 @@
+"""Where only the store or the clocks were disturbed, no process is dead: no crash is counted and no call is made twice."""
+
+import asyncio
+import signal
+from typing import Final
+
+import pytest
+from chaos import audit
+from chaos.clients import call
+from chaos.conftest import Theatre
+from chaos.world import World
+from conftest import Figure
+from crash.harness import ROUNDS, SEED
+
+LEASE_S: Final = 6.0 if ROUNDS else 2.0
+JOBS: Final = 40 if ROUNDS else 20
+HOUR_S: Final = 3600.0
+POINTS: Final = (*audit.OF_JOBS, *audit.OF_PROCESSES)
+
+
+@pytest.mark.timeout(600)
+def test_an_outage_of_the_store_is_no_crash(theatre: Theatre, figure: Figure) -> None:
+    """Shorter than a lease, and longer, three times: as long as the calls take. Three crashes would make poison."""
+    long_s = 1.5 * LEASE_S
+
+    async def scene(made: World) -> None:
+        await made.submit("outage", JOBS)
+        for seconds, how in (
+            (0.8 * LEASE_S, signal.SIGINT),
+            (long_s, signal.SIGKILL),
+            (long_s, signal.SIGINT),
+        ):
+            await made.outage(seconds, how)
+            await asyncio.sleep(0.6 * LEASE_S)
+        await made.settle()
+
+    books = theatre.play(scene, seed=SEED, lease_s=LEASE_S, delay_s=6.5 * LEASE_S)
+    figure(f"{theatre.kind}: three outages", audit.figures(books))
+    audit.check(books, POINTS, seed=SEED)
+
+
+@pytest.mark.timeout(600)
+def test_a_clock_that_is_set_moves_no_lease(theatre: Theatre, figure: Figure) -> None:
+    """Back and ahead, on the node that works and on those that judge it; a key is not taken over, nor is a job."""
+
+    async def scene(made: World) -> None:
+        g1, g2 = made.gateways
+        await made.submit("clock", JOBS)
+        at_work = [made.ask(call(key, stream="s" in key), g1, g1) for key in ("whole", "stream")]
+        for task_key in ("whole", "stream"):
+            await made.provider.arrival(task_key)
+        for node, ahead_s in (
+            (g1, -600.0),
+            (g2, 600.0),
+            (made.workers[0], -600.0),
+            (made.workers[1], HOUR_S),
+        ):
+            node.set_clock(ahead_s)
+            await asyncio.sleep(0.5 * LEASE_S)
+            # Whoever asks elsewhere waits for the one call.
+            made.ask(call("whole"), g2, g2)
+        await asyncio.gather(*at_work)
+        await made.settle()
+
+    books = theatre.play(scene, seed=SEED, lease_s=LEASE_S, delay_s=4.0 * LEASE_S)
+    figure(f"{theatre.kind}: clocks are set", audit.figures(books))
+    audit.check(books, (*POINTS, *audit.OF_KEYS), seed=SEED)
+
+
+@pytest.mark.timeout(600)
+def test_a_machine_that_slept_buries_none_of_its_processes(theatre: Theatre, figure: Figure) -> None:
+    """A laptop's lid: all clocks but the monotonic one jump an hour ahead, three times."""
+
+    async def scene(made: World) -> None:
+        await made.submit("sleep", JOBS)
+        for hours in (1, 2, 3):
+            made.suspend(hours * HOUR_S)
+            await asyncio.sleep(0.8 * LEASE_S)
+        await made.settle()
+
+    books = theatre.play(scene, seed=SEED, lease_s=LEASE_S, delay_s=3.0 * LEASE_S)
+    figure(f"{theatre.kind}: three times asleep", audit.figures(books))
+    audit.check(books, POINTS, seed=SEED)
+
+
+@pytest.mark.timeout(600)
+def test_a_dead_node_is_noticed_whatever_its_clock_said(theatre: Theatre, figure: Figure) -> None:
+    """An hour ahead, one renewal, then `kill -9`: its jobs and its key are others' within two leases and 5 s."""
+
+    async def scene(made: World) -> None:
+        g1, g2 = made.gateways
+        for node in (g1, made.workers[0]):
+            node.set_clock(HOUR_S)
+        await asyncio.sleep(0.5 * LEASE_S)
+        await made.submit("orphans", JOBS)
+        asked = made.ask(call("orphan"), g1, g2)
+        await made.provider.arrival("orphan")
+        deaths = [asyncio.create_task(node.kill(3 * LEASE_S)) for node in (g1, made.workers[0])]
+        await asyncio.gather(asked, *deaths)
+        await made.settle()
+
+    books = theatre.play(scene, seed=SEED, lease_s=LEASE_S, delay_s=1.0 * LEASE_S)
+    figure(f"{theatre.kind}: killed with a clock an hour ahead", audit.figures(books))
+    audit.check(books, (*POINTS, 8, 9, 12), seed=SEED)
