@@ -119,9 +119,9 @@ class Wire:
 
     # ---- What can be done to it ------------------------------------------------------------------------
 
-    def cut_at(self, *texts: bytes, moment: Moment = Moment.AFTER, nth: int = 1) -> Cut:
-        """Cut the connection that runs the nth statement with all of these, in its SQL or among its arguments."""
-        cut = Cut(texts, nth, moment)
+    def cut_at(self, text: bytes, moment: Moment = Moment.AFTER, *, also: bytes = b"", nth: int = 1) -> Cut:
+        """Cut the connection that runs the nth statement with these bytes, in its SQL or among its arguments."""
+        cut = Cut((text, also), nth, moment)
         self._cuts.append(cut)
         return cut
 

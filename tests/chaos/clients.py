@@ -31,10 +31,11 @@ class Wish:
     prompts: tuple[str, ...]
     body: bytes
 
-    @property
-    def request(self) -> bytes:
-        path = JOBS if self.asked is Asked.SUBMIT else CHAT
-        return _request("POST", path, self.body, f"Idempotency-Key: {self.key}")
+    def request(self, deadline_s: float) -> bytes:
+        key = f"Idempotency-Key: {self.key}"
+        if self.asked is Asked.SUBMIT:
+            return _request("POST", JOBS, self.body, key)
+        return _request("POST", CHAT, self.body, key, f"X-Headgate-Timeout: {deadline_s:g}")
 
 
 def _request(method: str, path: str, body: bytes = b"", *headers: str) -> bytes:
@@ -73,24 +74,33 @@ class Clients:
     gateways: Sequence[Node]
     chance: random.Random
     call_s: float = 1.0
-    """How long a call may take at the provider."""
+    """How long a call takes at the provider."""
     wishes: list[Wish] = field(default_factory=list)
     job_ids: list[str] = field(default_factory=list)
     stopped: bool = False
     give_up_at: float = float("inf")
     """From then on no client asks again: what is not answered by now is a finding."""
 
+    @property
+    def deadline_s(self) -> float:
+        """What a call asks for: enough for another gateway to take its key over and make the call."""
+        return self.call_s + 2 * self.books.lease_s + 8.0
+
     # ---- Single requests -------------------------------------------------------------------------------
 
     async def ask(self, wish: Wish, gateway: Node, *, leave_after_s: float | None = None) -> Answer | None:
         """One try. None when no process listens there just now."""
-        return await self._send(wish.asked, gateway, wish.key, wish.request, wish.prompts, leave_after_s)
+        request = wish.request(self.deadline_s)
+        return await self._send(wish.asked, gateway, wish.key, request, wish.prompts, leave_after_s)
 
-    async def insist(self, wish: Wish, first: Node | None = None) -> Answer | None:
+    async def insist(
+        self, wish: Wish, first: Node | None = None, *, within_s: float = float("inf")
+    ) -> Answer | None:
         """Again and again, each time at another gateway, until there is an answer; the last one when time is up."""
+        until = time.time() + within_s
         turn = self.gateways.index(first) if first else self.chance.randrange(len(self.gateways))
         last: Answer | None = None
-        while time.time() < self.give_up_at:
+        while time.time() < min(until, self.give_up_at):
             answer = await self.ask(wish, self.gateways[turn % len(self.gateways)])
             last = answer or last
             if answer is not None and (complete(answer) or answer.status not in AGAIN):
@@ -206,7 +216,7 @@ class Clients:
             whole=received.whole,
             left=received.left,
             prompts=prompts,
-            may_take_s=self.call_s if asked in CALLS else 0.0,
+            may_take_s=self.deadline_s if asked in CALLS else 0.0,
         )
         self.books.answers.append(answer)
         return answer

@@ -166,18 +166,18 @@ class Node:
         trouble = self._begin(Kind.CUT, "all connections")
         trouble.ended = time.time()
 
-    async def cut_at(self, *texts: bytes, moment: Moment, within_s: float, nth: int = 1) -> bool:
-        """The connection, at the nth statement like this; whether it came to that in time."""
+    async def cut_at(self, text: bytes, moment: Moment, *, also: bytes = b"", within_s: float) -> bool:
+        """The connection, at the next statement like this; whether there was one in time."""
         assert self.wire is not None
-        cut = self.wire.cut_at(*texts, moment=moment, nth=nth)
+        cut = self.wire.cut_at(text, moment, also=also)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await cut.done.wait()
         if not cut.done.is_set():
             self.wire.forget(cut)
             return False
-        said = " … ".join(text.decode() for text in texts)
-        trouble = Disturbance(Kind.CUT, self.name, cut.at, cut.at, f"{moment} {said!r}")
+        said = f"{moment} {text.decode()!r} {also.decode()}".rstrip()
+        trouble = Disturbance(Kind.CUT, self.name, cut.at, cut.at, said)
         self.books.disturbances.append(trouble)
         return True
 

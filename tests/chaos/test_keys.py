@@ -41,29 +41,18 @@ class TestOnPostgres:
         """Reserve, mark, finish and free, each cut before the server received it and after it has carried it out."""
 
         async def scene(made: World) -> None:
-            g1, g2 = made.gateways
-            for number, statement in enumerate((RESERVE, SENT, FINISH, FREE)):
-                for moment in Moment:
-                    wishes = both(f"cut {number} {moment}")
-                    if statement is FREE:
-                        made.provider.failures |= {wish.key: ATTEMPTS for wish in wishes}
-                    for wish in wishes:
-                        key = wish.key.encode()
-                        cut = asyncio.create_task(g1.cut_at(statement, key, moment=moment, within_s=20.0))
-                        await asyncio.sleep(0)
-                        asked = made.ask(wish, g1, g2)
-                        assert await cut, f"no statement with {statement!r} for {wish.key}"
-                        await asked
+            await asyncio.gather(
+                *(
+                    _cut_once(made, f"cut {number} {moment}", statement, moment)
+                    for number, statement in enumerate((RESERVE, SENT, FINISH, FREE))
+                    for moment in Moment
+                )
+            )
             await made.settle()
 
         books = theatre.play(scene, seed=SEED, lease_s=LEASE_S, delay_s=0.1)
         figure("postgres: keys whose statements are cut", audit.figures(books))
         audit.check(books, POINTS, seed=SEED)
-        # No outcome was lost for good: nothing was killed, and the node that holds the answer lives.
-        assert [call.prompt for call in books.calls if call.how == "whole"] == sorted(
-            {call.prompt for call in books.calls if call.how == "whole"},
-            key=[call.prompt for call in books.calls].index,
-        ), "a key was called again after a whole answer"
 
     @pytest.mark.timeout(600)
     def test_a_key_whose_store_is_away_at_its_end_is_answered_once(
@@ -91,14 +80,18 @@ class TestOnPostgres:
 @pytest.mark.timeout(600)
 def test_a_client_that_hangs_up_blocks_no_key(theatre: Theatre, figure: Figure) -> None:
     """While its reservation is on its way: the store is slow, and the client impatient. No fault is needed."""
+    # Of a slow wire the outcome is unknown between the statement's arrival and its answer's: after one trip, or three.
+    moments = [0.45, 0.55, 0.65, 0.75, 1.3, 1.5] if theatre.kind == "postgres" else [0.3, 0.4, 0.5, 0.6]
 
     async def scene(made: World) -> None:
         g1, g2 = made.gateways
-        moments = [0.1 * number for number in range(1, 12)]
-        wishes = [call(f"hung up after {moment:.1f} s") for moment in moments]
+        # As many as there are connections: none of those that follow has to be made first.
+        await asyncio.gather(*(made.clients.ask(call(f"warm {moment}"), g1) for moment in moments))
+        wishes = [call(f"hung up after {moment} s") for moment in moments]
         slow = g1.slow_down(2.5, 0.4) if made.server else made.lock_file(1.2)
         slowness = asyncio.create_task(slow)
-        await asyncio.sleep(0.05)
+        while not made.books.disturbances:  # noqa: ASYNC110 - it begins when another thread has the lock
+            await asyncio.sleep(0.01)
         await asyncio.gather(
             *(
                 made.clients.ask(wish, g1, leave_after_s=moment)
@@ -112,6 +105,19 @@ def test_a_client_that_hangs_up_blocks_no_key(theatre: Theatre, figure: Figure) 
     books = theatre.play(scene, seed=SEED, lease_s=LEASE_S, delay_s=0.1)
     figure(f"{theatre.kind}: clients that hang up", audit.figures(books))
     audit.check(books, (8, 9, 13), seed=SEED)
+
+
+async def _cut_once(made: World, name: str, statement: bytes, moment: Moment) -> None:
+    """The first gateway's connection, at this statement of a whole and of a streamed call; then another is asked."""
+    g1, g2 = made.gateways
+    for wish in both(name):
+        if statement is FREE:
+            made.provider.failures[wish.key] = ATTEMPTS
+        cut = asyncio.create_task(g1.cut_at(statement, moment, also=wish.key.encode(), within_s=20.0))
+        await asyncio.sleep(0)
+        asked = made.ask(wish, g1, g2)
+        assert await cut, f"there was no statement with {statement!r} for {wish.key}"
+        await asked
 
 
 async def _answered_soon(made: World, wish: Wish, gateway: Node) -> None:

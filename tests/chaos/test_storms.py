@@ -14,7 +14,7 @@ from crash.harness import ROUNDS, SEED
 from wire import Moment
 
 STORMS = 4 if ROUNDS else 1
-STORM_S = 45.0 if ROUNDS else 6.0
+STORM_S = 45.0 if ROUNDS else 5.0
 LEASE_S = 3.0
 CLIENTS = 8 if ROUNDS else 5
 LIST_SIZE = 40 if ROUNDS else 10
@@ -91,7 +91,7 @@ class Storm:
     async def _cut_at_statement(self, node: Node) -> None:
         """The statement may not be run in the next moments; then nothing is cut."""
         statement, moment = self._chance.choice(STATEMENTS), self._chance.choice(list(Moment))
-        await node.cut_at(statement, moment=moment, within_s=0.7)
+        await node.cut_at(statement, moment, within_s=0.7)
 
     async def _silence(self, node: Node) -> None:
         up, down = self._chance.choice([(True, True), (True, False), (False, True)])

@@ -75,7 +75,7 @@ class World:
         async def ask() -> None:
             answer = await self.clients.ask(wish, first)
             if answer is None or not complete(answer):
-                await self.clients.insist(wish, *others[:1])
+                await self.clients.insist(wish, *others[:1], within_s=2 * self.lease_s + PATIENCE_S)
 
         self.tasks.append(asyncio.create_task(ask()))
         return self.tasks[-1]
