@@ -6,7 +6,7 @@ Imported before headgate, so that whatever takes `time.time` or `time.clock_gett
 import mmap
 import struct
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Final
 
@@ -24,12 +24,15 @@ def follow(path: str) -> None:
     global _file  # noqa: PLW0603 - a process has one set of clocks
     with Path(path).open("r+b") as file:
         _file = mmap.mmap(file.fileno(), FORMAT.size)
-    from headgate.machine.clock import SystemClock  # noqa: PLC0415 - after this module's own clocks
+    from headgate.machine import clock  # noqa: PLC0415 - after this module's own clocks
 
-    def utc(_self: SystemClock) -> datetime:
-        return datetime.now(UTC) + timedelta(seconds=_ahead(_WALL))
+    clock.datetime = _Datetime  # type: ignore[attr-defined]  # what the module imports by name
 
-    SystemClock.utc = utc  # type: ignore[assignment,method-assign]
+
+class _Datetime(datetime):
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> "_Datetime":
+        return cls.fromtimestamp(_time(), tz)
 
 
 def _ahead(which: int) -> float:
