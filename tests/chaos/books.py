@@ -123,7 +123,7 @@ class Change:
     old_owner: str | None
     owner: str | None
     owner_known: bool
-    """The claimer's row was still in `nodes`."""
+    """`nodes` still had the claimer, and not as one that is gone."""
     cancel_at: float | None
     by: str | None
 

@@ -54,6 +54,12 @@ class Provider:
                 await asyncio.sleep(0.01)
         return self.made(prompt)[count - 1]
 
+    async def working_for(self, node: str, within_s: float = 30.0) -> None:
+        """Until this node has a call in flight."""
+        async with asyncio.timeout(within_s):
+            while not any(call.by == node and call.ended is None for call in self.calls):  # noqa: ASYNC110 - as above
+                await asyncio.sleep(0.01)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task: asyncio.Task[None] | None = asyncio.current_task()
         assert task is not None

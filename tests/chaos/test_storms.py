@@ -45,7 +45,9 @@ class Storm:
         halves = [[*self._world.gateways[:1], *self._world.workers[:1]], []]
         halves[1] = [node for node in self._world.nodes if node not in halves[0]]
         # At least one worker dies with work in hand.
-        await self._kill(self._world.workers[-1])
+        victim = self._world.workers[-1]
+        await self._world.provider.working_for(victim.name)
+        await self._kill(victim)
         await asyncio.gather(*(self._line(half, until) for half in halves))
 
     async def _line(self, nodes: list[Node], until: float) -> None:

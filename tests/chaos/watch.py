@@ -41,7 +41,8 @@ begin
         extract(epoch from clock_timestamp()), old.id, old.state, case when gone then 'gone' else new.state end,
         old.lease, case when gone then old.lease else new.lease end, old.owner,
         case when gone then null else new.owner end,
-        exists (select from headgate.nodes where nodes.id = old.owner), old.cancel_at, inet_client_port());
+        exists (select from headgate.nodes where nodes.id = old.owner and to_jsonb(nodes) ->> 'gone' is null),
+        old.cancel_at, inet_client_port());
     return null;
 end $$;
 create trigger chaos after update or delete on headgate.jobs for each row execute function chaos.note();
@@ -84,7 +85,9 @@ class PostgresWatch:
 
     async def sample(self) -> tuple[dict[str, str], dict[str, int], list[tuple[str, float]]]:
         async def look(connection: Any) -> tuple[list[Any], list[Any]]:
-            rows = await connection.fetch("select id, nodes::text from headgate.nodes")
+            rows = await connection.fetch(
+                "select id, nodes::text from headgate.nodes where to_jsonb(nodes) ->> 'gone' is null"
+            )
             ours = await connection.fetch(
                 "select client_port, state, extract(epoch from clock_timestamp() - state_change)::float8"
                 " from pg_stat_activity where application_name = 'headgate' and client_port is not null"
@@ -146,7 +149,10 @@ class SqliteWatch:
         self._query(_SQLITE, write=True)
 
     async def sample(self) -> tuple[dict[str, str], dict[str, int], list[tuple[str, float]]]:
-        return {row[0]: repr(row) for row in self._query("select * from nodes")}, {}, []
+        """Every process writes to the same file, so nothing is known of connections."""
+        columns = [row[1] for row in self._query("pragma table_info(nodes)")]
+        alive = "where gone is null" if "gone" in columns else ""
+        return {row[0]: repr(row) for row in self._query(f"select * from nodes {alive}")}, {}, []
 
     async def read(self, books: Books) -> None:
         joined = _JOB.replace("input", "(select input from inputs where inputs.seq = jobs.seq)")
@@ -200,7 +206,12 @@ class Sampler:
                 self._starved(None, late_s)
             self._look_for_starved()
             with contextlib.suppress(
-                OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, apsw.Error
+                OSError,
+                TimeoutError,
+                asyncpg.PostgresError,
+                asyncpg.InterfaceError,
+                asyncpg.InternalClientError,
+                apsw.Error,
             ):
                 nodes, connections, idle = await self._watched.sample()
                 sample = Sample(time.time(), nodes, self._owners(), connections, idle)
