@@ -83,13 +83,15 @@ def test_a_dead_node_is_noticed_whatever_its_clock_said(theatre: Theatre, figure
 
     async def scene(made: World) -> None:
         g1, g2 = made.gateways
-        for node in (g1, made.workers[0]):
+        for node in (g1, *made.workers):
             node.set_clock(HOUR_S)
         await asyncio.sleep(0.5 * LEASE_S)
         await made.submit("orphans", JOBS)
         asked = made.ask(call("orphan"), g1, g2)
         await made.provider.arrival("orphan")
-        deaths = [asyncio.create_task(node.kill(3 * LEASE_S)) for node in (g1, made.workers[0])]
+        at_work = {one.by for one in made.provider.calls if one.ended is None}
+        victim = next(node for node in made.workers if node.name in at_work)
+        deaths = [asyncio.create_task(node.kill(3 * LEASE_S)) for node in (g1, victim)]
         await asyncio.gather(asked, *deaths)
         await made.settle()
 
