@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from chaos.books import Answer, Asked, Books, Call, Kind
+from chaos.books import ALONE, STORED_S, Answer, Asked, Books, Call, Kind
 from chaos.job_points import calls_by_prompt, nothing
 
 DONE = b"[DONE]"
@@ -23,7 +23,7 @@ def one_answer_for_each_key(books: Books) -> list[str]:
     found = nothing("answer under a key", (one for told in keyed.values() for one in told if complete(one)))
     for key, answers in keyed.items():
         texts: dict[str, Answer] = {}
-        for answer in filter(complete, answers):
+        for answer in _kept(books, answers):
             texts.setdefault(answer.text, answer)
         if len(texts) > 1:
             told = ", ".join(f"{text!r} by {answer}" for text, answer in texts.items())
@@ -77,18 +77,18 @@ def streams_are_honest(books: Books) -> list[str]:
         for answer in answers:
             if answer.status != 200:
                 continue
-            if DONE in answer.body and answer.text != recorded.get(key):
+            if answer in _kept(books, [answer]) and answer.text != recorded.get(key):
                 found.append(
                     f"key {key}: {answer} ended with [DONE] after {answer.text!r}, recorded is {recorded.get(key)!r}"
                     f"{books.before(answer.at)}"
                 )
             if answer.whole and DONE not in answer.body and b"event: error" not in answer.body:
                 found.append(f"key {key}: {answer} ended without [DONE] and without an error event")
-        first = {one.gateway for one in answers if complete(one) and not one.replayed}
+        first = {one.gateway for one in _kept(books, answers) if not one.replayed}
         if len(first) > 1:
             found.append(f"key {key} was streamed as new by {sorted(first)}{_last(books, answers)}")
     for key, answers in books.keyed(Asked.CALL).items():
-        told = [one for one in answers if complete(one)]
+        told = _kept(books, answers)
         first_calls = [one for one in told if not one.replayed]
         if len(first_calls) > 1:
             listed = ", ".join(map(str, first_calls))
@@ -100,6 +100,31 @@ def streams_are_honest(books: Books) -> list[str]:
                 f"key {key}: all {len(told)} answers carry Idempotent-Replayed, and no caller paid for them"
             )
     return found
+
+
+def _kept(books: Books, answers: Iterable[Answer]) -> list[Answer]:
+    """Complete answers, but for those that were told while the store was away, by a node that could then not store them.
+
+    A node may tell an answer while its own lease runs. It is lost only if the node is killed, or held off for
+    so long that it is thought dead, before the store has it.
+    """
+    return [one for one in answers if complete(one) and not _may_be_lost(books, one)]
+
+
+def _may_be_lost(books: Books, answer: Answer) -> bool:
+    least_s = books.lease_s / 3
+    return any(
+        books.during(
+            answer.at,
+            (away.ended or float("inf")) + least_s + STORED_S,
+            *ALONE,
+            node=answer.gateway,
+            least_s=least_s,
+        )
+        for away in books.during(
+            answer.at - 1, answer.at, Kind.STORE, Kind.SILENCE, Kind.REFUSAL, node=answer.gateway
+        )
+    )
 
 
 def _lost(books: Books, call: Call, answers: Iterable[Answer]) -> bool:
