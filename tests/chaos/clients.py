@@ -161,9 +161,12 @@ class Clients:
         """Every wish and every job at every gateway: what they say now must agree with all they ever said."""
         places = asyncio.Semaphore(12)
 
+        first = {answer.key: answer.gateway for answer in reversed(self.books.answers)}
+
         async def ask(wish: Wish) -> None:
             async with places:
-                for gateway in self.gateways:
+                # First at others than the first one, which knows best what became of it.
+                for gateway in sorted(self.gateways, key=lambda one: one.name == first.get(wish.key)):
                     await self.ask(wish, gateway)
 
         async def read(job_id: str) -> None:

@@ -16,7 +16,7 @@ from crash.harness import ROUNDS, SEED, Site
 from wire import Moment
 
 LEASE_S: Final = 6.0 if ROUNDS else 2.0
-LONG_LEASE_S: Final = 8.0
+LONG_LEASE_S: Final = 10.0
 RESERVE: Final = b"'reserved'"
 SENT: Final = b"set state = 'sent'"
 FINISH: Final = b"set state = 'done'"
