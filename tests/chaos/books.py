@@ -280,9 +280,9 @@ class Books:
         return {node: process for sample in self.samples for node, process in sample.owners.items()}
 
     @property
-    def starved_s(self) -> float:
-        """How long the machine itself kept processes waiting, in the worst case."""
-        return max((one.took_s for one in self.disturbances if one.kind is Kind.STARVED), default=0.0)
+    def fatal_s(self) -> float:
+        """A node that is held off for so long alone may be thought dead: it renews three times in a lease."""
+        return self.lease_s / 2
 
     def during(
         self, began: float, ended: float, *kinds: Kind, node: str | None = None, least_s: float = 0.0
@@ -299,10 +299,9 @@ class Books:
 
     def excuse(self, call: Call) -> bool:
         """Whether this call's outcome may have been lost through no fault of ours: it failed, or its node was disturbed."""
-        least_s = self.lease_s / 3
         end = self._stored_by(call)
         return call.how == "failed" or bool(
-            self.during(call.began, end, *ALONE, node=call.by, least_s=least_s)
+            self.during(call.began, end, *ALONE, node=call.by, least_s=self.fatal_s)
         )
 
     def _stored_by(self, call: Call) -> float:

@@ -210,7 +210,7 @@ def unexcused(books: Books, calls: Sequence[Call]) -> list[Call]:
 def _alone(books: Books, hold: Hold) -> bool:
     ended = float("inf") if hold.ended is None else hold.ended
     node = bare(hold.process)
-    return bool(books.during(hold.began, ended, *ALONE, node=node, least_s=books.lease_s / 3))
+    return bool(books.during(hold.began, ended, *ALONE, node=node, least_s=books.fatal_s))
 
 
 def _is_of(books: Books, hold: Hold, at: float) -> bool:

@@ -112,7 +112,7 @@ def _kept(books: Books, answers: Iterable[Answer]) -> list[Answer]:
 
 
 def _may_be_lost(books: Books, answer: Answer) -> bool:
-    least_s = books.lease_s / 3
+    least_s = books.fatal_s
     return any(
         books.during(
             answer.at,

@@ -53,7 +53,7 @@ def _is_well(books: Books, node: str, since: float, at: float) -> bool:
         return False
     began, ended = books.lives.get(process, (0.0, float("inf")))
     trouble = books.during(
-        since, at, *ALONE, Kind.STORE, Kind.DELAY, node=bare(process), least_s=books.lease_s / 3
+        since, at, *ALONE, Kind.STORE, Kind.DELAY, node=bare(process), least_s=books.fatal_s
     )
     return at < ended and began <= at and not trouble
 
