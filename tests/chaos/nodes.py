@@ -35,7 +35,8 @@ class Node:
     url: str = ""
     wanted: bool = False
     """It is to run: a process that ends now ends by itself."""
-    frozen: bool = False
+    changing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by whatever starts, stops or freezes its process: one thing at a time."""
 
     @property
     def is_gateway(self) -> bool:
@@ -84,7 +85,12 @@ class Node:
 
     async def keep(self) -> None:
         """Start it again if it ended by itself, and note that."""
-        if self.wanted and not self.frozen and self.children and self.child.is_over():
+        if self.wanted and not self.changing.locked():
+            async with self.changing:
+                await self._revive()
+
+    async def _revive(self) -> None:
+        if self.child.is_over():
             self._note_exit()
             await self.start()
 
@@ -103,35 +109,40 @@ class Node:
 
     async def kill(self, away_s: float = 0.0) -> None:
         """As `kill -9`; started again after this long."""
-        with_care = self._begin(Kind.KILL)
-        self.wanted = False
-        self._is_over_now()
-        self.child.kill()
-        await asyncio.sleep(away_s)
-        await self.start()
-        with_care.ended = time.time()
+        async with self.changing:
+            await self._revive()
+            death = self._begin(Kind.KILL)
+            self._is_over_now()
+            self.child.kill()
+            await asyncio.sleep(away_s)
+            await self.start()
+            death.ended = time.time()
 
     async def restart(self) -> None:
         """As a process manager does it: SIGTERM, wait for the end, start."""
-        stop = self._begin(Kind.STOP)
-        self.wanted = False
+        async with self.changing:
+            await self._revive()
+            stop = self._begin(Kind.STOP)
+            await self._end()
+            await self.start()
+            stop.ended = time.time()
+
+    async def _end(self) -> None:
         self._is_over_now()
         self.child.send(signal.SIGTERM)
         code = await asyncio.to_thread(self.child.wait, DRAIN_S + 20)
-        if code != 0:
+        if code:
             self.books.exits.append(Exit(self.name, time.time(), code))
-        await self.start()
-        stop.ended = time.time()
 
     async def freeze(self, seconds: float) -> None:
         """Every thread stands still, then goes on."""
-        self.frozen = True
-        await asyncio.to_thread(self.family.freeze, self.child)
-        freeze = self._begin(Kind.FREEZE, f"{seconds:.1f} s")
-        await asyncio.sleep(seconds)
-        self.child.send(signal.SIGCONT)
-        freeze.ended = time.time()
-        self.frozen = False
+        async with self.changing:
+            await self._revive()
+            await asyncio.to_thread(self.family.freeze, self.child)
+            freeze = self._begin(Kind.FREEZE, f"{seconds:.1f} s")
+            await asyncio.sleep(seconds)
+            self.child.send(signal.SIGCONT)
+            freeze.ended = time.time()
 
     async def silence(self, seconds: float, *, up: bool = True, down: bool = True) -> None:
         assert self.wire is not None
@@ -193,13 +204,10 @@ class Node:
 
     async def stop(self) -> None:
         """At the end of a test."""
-        if self.children and self.wanted:
-            self.wanted = False
-            self._is_over_now()
-            self.child.send(signal.SIGTERM)
-            code = await asyncio.to_thread(self.child.wait, DRAIN_S + 20)
-            if code:
-                self.books.exits.append(Exit(self.name, time.time(), code))
+        async with self.changing:
+            if self.wanted and not self.child.is_over():
+                self.wanted = False
+                await self._end()
 
 
 def settings_of(node: str, folder: Path, database: str, upstream: str, *, lease_s: float) -> dict[str, Any]:

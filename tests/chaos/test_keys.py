@@ -104,6 +104,8 @@ def test_a_client_that_hangs_up_blocks_no_key(theatre: Theatre, figure: Figure) 
             )
         )
         await slowness
+        # What was under way is written by now, for a client that is gone.
+        await asyncio.sleep(1.0)
         await asyncio.gather(*(_answered_soon(made, wish, g2) for wish in wishes))
         await made.settle()
 

@@ -233,7 +233,7 @@ class Sampler:
     def _look_for_starved(self) -> None:
         """How long each process was ready to run and had no processor, by the kernel's own count."""
         for node in self._nodes:
-            if not node.children or node.frozen:
+            if not node.children or node.changing.locked():
                 continue
             with contextlib.suppress(OSError):
                 waited = int(Path(f"/proc/{node.child.pid}/schedstat").read_text().split()[1]) / 1e9

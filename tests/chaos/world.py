@@ -41,6 +41,8 @@ class World:
     chance: random.Random
     server: postgres.Server | None
     tasks: list["asyncio.Task[None]"] = field(default_factory=list)
+    store: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by whatever takes PostgreSQL away."""
 
     @property
     def gateways(self) -> list[Node]:
@@ -95,15 +97,17 @@ class World:
 
     async def stop_postgres(self, seconds: float, how: signal.Signals = signal.SIGINT) -> None:
         assert self.server is not None
-        with self._noting(Kind.STORE, f"PostgreSQL stopped by {how.name} for {seconds:.1f} s"):
-            await asyncio.to_thread(self.server.stop, how)
-            await asyncio.sleep(seconds)
-            await asyncio.to_thread(self.server.start)
+        async with self.store:
+            with self._noting(Kind.STORE, f"PostgreSQL stopped by {how.name} for {seconds:.1f} s"):
+                await asyncio.to_thread(self.server.stop, how)
+                await asyncio.sleep(seconds)
+                await asyncio.to_thread(self.server.start)
 
     async def freeze_postgres(self, seconds: float) -> None:
         assert self.server is not None
-        with self._noting(Kind.STORE, f"PostgreSQL frozen for {seconds:.1f} s"), self.server.frozen():
-            await asyncio.sleep(seconds)
+        async with self.store:
+            with self._noting(Kind.STORE, f"PostgreSQL frozen for {seconds:.1f} s"), self.server.frozen():
+                await asyncio.sleep(seconds)
 
     async def lock_file(self, seconds: float) -> None:
         """Another process holds SQLite's write lock."""
