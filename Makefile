@@ -77,6 +77,8 @@ lock: ## Pin all dependencies anew, with hashes (needs uv)
 	  pyproject.toml requirements/build.in --output-file requirements/run.lock
 	uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
 	  pyproject.toml requirements/build.in --group dev --constraints requirements/run.lock --output-file requirements/dev.lock
+	uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header --upgrade \
+	  pyproject.toml requirements/build.in --extra postgres --extra bedrock --constraints requirements/dev.lock --output-file requirements/image.lock
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .hypothesis .mypy_cache .ruff_cache .import_linter_cache

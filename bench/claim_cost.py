@@ -117,7 +117,7 @@ async def _store(ground: Ground, waiting: int, *, around: int) -> AsyncIterator[
             await _fill_postgres(ground, waiting, around)
         else:
             _fill_sqlite(ground, waiting, around)
-        await store.join(NODE, now=time.time(), lease_s=DAY_S)
+        await store.join(NODE)
         yield store
     finally:
         await store.aclose()

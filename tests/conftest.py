@@ -4,12 +4,18 @@ import os
 from collections.abc import Callable, Iterator
 
 import browser as browsers
+import internal_errors
+import loops
 import postgres
 import pytest
 
 Figure = Callable[[str, str], None]
 LONG_RUNS = "HEADGATE_LONG_RUNS" in os.environ
 """Simulated minutes and hours as the figures are told, not only as many as show a fault."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(internal_errors)
 
 
 @pytest.fixture
@@ -20,6 +26,12 @@ def figure(request: pytest.FixtureRequest, record_property: Callable[[str, objec
         record_property("figure", f"{what}\t{measured}")
 
     return record
+
+
+@pytest.fixture(params=loops.NAMES)
+def run(request: pytest.FixtureRequest) -> loops.Run:
+    """Run a coroutine in virtual time, on asyncio's loop and on uvloop, each in turn."""
+    return loops.run_on(request.param)
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
-"""Gateways with workers on one real database, in virtual time: jobs go through every part there is.
+"""Gateways with workers on one real database, in virtual time or on real loops: jobs go through every part there is.
 
 `@on_job_stages` turns `async def test_…(stages, …)` into a test that opens as many of them as it likes; all are
-closed at its end. What they share is the database, the clock and chance.
+closed at its end. What they share is the database, the clock and chance. `@on_each_loop` does the same on every loop.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from loops import Run, World
 
 from headgate import wiring
 from headgate.core.events import Event
@@ -23,7 +24,6 @@ from headgate.core.job import Job, JobState
 from headgate.core.ports.store import Store
 from headgate.gateway import Gateway
 from headgate.planner import virtual
-from headgate.planner.virtual import World
 from headgate.providers.simulated import SimulatedProvider
 from headgate.runner.jobs import JobHandle
 from headgate.runner.tasks import Task
@@ -142,11 +142,18 @@ def on_each_database(test: Callable[..., Awaitable[None]]) -> Callable[..., None
     return _staged(test, "database")
 
 
+def on_each_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """The same in virtual time, on asyncio's loop and on uvloop; times are short there, and are not asserted."""
+    return _staged(test, "run")
+
+
 def _staged(test: Callable[..., Awaitable[None]], *more: str) -> Callable[..., None]:
     wanted = inspect.signature(test).parameters
 
     @functools.wraps(test)
-    def run(tmp_path: Path, database: MakeStore | None = None, **others: Any) -> None:
+    def staged(
+        tmp_path: Path, database: MakeStore | None = None, run: Run = virtual.run, **others: Any
+    ) -> None:
         given = {**others, **({"tmp_path": tmp_path} if "tmp_path" in wanted else {})}
 
         async def main(world: World) -> None:
@@ -157,12 +164,12 @@ def _staged(test: Callable[..., Awaitable[None]], *more: str) -> Callable[..., N
             finally:
                 await stages.aclose()
 
-        virtual.run(main)
+        run(main)
 
     ours = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in ("tmp_path", *more)]
     rest = [wanted[name] for name in wanted if name not in {"stages", "tmp_path"}]
-    run.__signature__ = inspect.Signature([*ours, *rest])  # type: ignore[attr-defined]  # pytest reads it
-    return run
+    staged.__signature__ = inspect.Signature([*ours, *rest])  # type: ignore[attr-defined]  # pytest reads it
+    return staged
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

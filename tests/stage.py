@@ -1,4 +1,4 @@
-"""A real gateway on the simulated provider in virtual time, and an open-loop load in front of it."""
+"""A real gateway on the simulated provider, in virtual time or on a real loop, and an open-loop load in front of it."""
 
 import asyncio
 import math
@@ -6,12 +6,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from loops import World
+
 from headgate import wiring
 from headgate.core.errors import HeadgateError
 from headgate.core.events import Event
 from headgate.core.messages import Reply
 from headgate.gateway import Gateway
-from headgate.planner.virtual import World
 from headgate.providers.simulated import SimulatedProvider
 
 USER = [{"role": "user", "content": "Summarise this."}]
@@ -19,7 +20,7 @@ USER = [{"role": "user", "content": "Summarise this."}]
 
 @dataclass
 class Stage:
-    """One gateway with the model `m` in a virtual world."""
+    """One gateway with the model `m` in a world."""
 
     world: World
     gateway: Gateway

@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from headgate.transport.fetch import Fetched, FetchRules
     from headgate.wiring import open, open_blocking, read_settings  # noqa: A004 - `headgate.open(…)` is how it reads
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Loaded when first asked for, so that `import headgate` costs nothing and core can be imported alone.
 _HOMES = {

@@ -22,6 +22,7 @@ from headgate.dispatch.router import ResponseRouter
 from headgate.dispatch.routes import Balance, Gather, Routes
 from headgate.dispatch.streams import ReplyStream
 from headgate.dispatch.work import Check
+from headgate.machine.context import origin
 from headgate.runner.payloads import fingerprinted
 
 _encode_reply = msgspec.json.Encoder().encode
@@ -196,6 +197,7 @@ class DirectCalls:
             deadline=min(now + total_s, deadline),
             lane=read_lane(lane),
             tenant=tenant,
+            origin=origin(),
         )
         async with hold_slot(self._requests, call, deadline) as slot:
             yield slot

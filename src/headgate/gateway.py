@@ -45,7 +45,7 @@ class Gateway(DirectCalls):
         close_transports: Callable[[], Awaitable[None]],
         reload: Callable[[Any], None],
     ) -> None:
-        once = Once(durable.store, durable.idempotency, lambda: durable.node.id, clock, fanout)
+        once = Once(durable.store, durable.idempotency, durable.node, clock, fanout)
         router = ResponseRouter(on_stray=lambda lost: fanout(events.StrayAnswer(request_id=lost)))
         super().__init__(routes, requests, once, router, join=durable.join, clock=clock, new_id=new_id)
         self._close_transports = close_transports
@@ -83,8 +83,15 @@ class Gateway(DirectCalls):
             raise InvalidRequest("a listener must be callable", param="listener")
         return self._fanout.listen(listener)
 
+    def emit(self, event: events.Event) -> None:
+        """Hand an event to all listeners."""
+        self._fanout(event)
+
     def reload(self, settings: Any) -> None:
-        """Take over the models of other settings, read and checked. Unchanged ones keep their queues and their state."""
+        """Take over the models of other settings, read and checked.
+
+        Unchanged models keep their queues and their state, except that misconfigured upstreams are called again at once.
+        """
         self._reload(settings)
 
     @property
@@ -113,6 +120,7 @@ class Gateway(DirectCalls):
         await self._requests.landed(drain_s)
         await working
         await self.models.aclose()
+        await self._once.aclose()
         await self._durable.aclose()
         for route in self.routes.known():
             for upstream in route.upstreams:

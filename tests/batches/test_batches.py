@@ -427,12 +427,12 @@ async def test_a_batch_outlives_any_number_of_dead_workers(stages: JobStages) ->
     store, job_id = first.gateway.durable.store, job_id_of(batch.id)
     for number in range(5):
         node = f"node_{number}"
-        await store.join(node, now=first.epoch, lease_s=30)
+        await store.join(node)
         ready = await store.ready(now=first.epoch)
         wants = [Want(model, 10) for model in ready.models]
         claims = await store.claim(wants, node=node, suspects=1, now=first.epoch)
         assert [claim.id for claim in claims] == [job_id]
-        await store.bury_nodes([node], now=first.epoch)
+        await store.bury_dead([node])
         upkeep = first.gateway.durable._upkeep
         await first.gateway.durable.join()
         assert await upkeep.rescue() == 1
@@ -465,14 +465,14 @@ async def test_files_that_were_half_written_are_written_anew(stages: JobStages) 
     stage = await stages.open(INSTANT, work=False)
     batch = await create(stage, jsonl(range(5)))
     store, now = stage.gateway.durable.store, stage.epoch
-    await store.join("dead", now=now, lease_s=30)
+    await store.join("dead")
     await store.ready(now=now)
     (claim,) = await store.claim([Want("", 1)], node="dead", suspects=0, now=now)
     closing = Closing(at=now, output_file_id="file-000000000001a", error_file_id="file-000000000002b")
     steps = {VALIDATE: Checked(at=now, total=5, chunk_lines=5), FINALIZE: closing}
     for name, step in steps.items():
         await store.save_step(claim.id, claim.lease, name=name, result=msgspec.json.encode(step), now=now)
-    await store.bury_nodes(["dead"], now=now)
+    await store.bury_dead(["dead"])
     stage.gateway.files.path("file-000000000002b").write_bytes(b"half a li")
     await stage.gateway.work()
     over = await stage.gateway.batches.wait(batch.id)

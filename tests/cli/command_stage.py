@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import internal_errors
 import pytest
 from fixtures import cli_tasks
 
@@ -138,12 +139,13 @@ def serving(desk: Desk) -> Iterator[str]:
         yield found[0]
     finally:
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=PATIENCE_S)
+        _, err = process.communicate(timeout=PATIENCE_S)
+        internal_errors.read(err)
 
 
 def end(process: "subprocess.Popen[str]") -> Answer:
     out, err = process.communicate(timeout=PATIENCE_S)
-    assert "Traceback" not in err, err
+    internal_errors.read(err)
     return Answer(process.returncode, out, err)
 
 

@@ -90,6 +90,7 @@ def test_a_cancelled_batch_can_be_retried(desk: Desk) -> None:
     ],
 )
 def test_a_mistake_is_told_in_words(desk: Desk, words: tuple[str, ...]) -> None:
+    desk.submit("echo", 1)
     (desk.folder / "in.jsonl").write_bytes(jsonl(range(1)))
     answer = desk.run("batches", *words)
     assert answer.code == 2

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
+import internal_errors
 import pytest
 from cli.command_stage import PATIENCE_S, end
 
@@ -61,7 +62,8 @@ class Place:
         """A test that failed leaves nothing behind either."""
         for process in self._demos:
             process.terminate()
-            process.communicate(timeout=PATIENCE_S)
+            _, err = process.communicate(timeout=PATIENCE_S)
+            internal_errors.read(err)
 
     def is_clean(self) -> bool:
         return not (list(self.here.iterdir()) or list(self.temporary.iterdir()) or self._processes())

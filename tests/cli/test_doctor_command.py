@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -99,6 +100,123 @@ def test_upstreams_that_say_nothing_are_waited_for_together_and_not_long(desk: D
     assert time.monotonic() - began < 8
     assert answer.out.count("no answer within 5 s") == 8
     assert answer.code == 1
+
+
+# ---- A base_url that leads elsewhere ---------------------------------------------------------------------------------
+
+LIST = ("application/json", b'{"object": "list", "data": [{"id": "gpt-5"}]}')
+NO_ROUTE = ("application/json", b'{"error": {"code": "404", "message": "Resource not found"}}')
+NO_PAGE = ("text/html; charset=utf-8", b"<html><h1>Not Found</h1></html>")
+
+
+@contextmanager
+def site(*pages: str, missing: tuple[str, bytes] = NO_ROUTE, status: int = 200) -> Iterator[str]:
+    """A server with a list of models at these paths and 404 at all others: its URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            there = self.path.partition("?")[0] in pages
+            kind, body = LIST if there else missing
+            self.send_response(status if there else 404)
+            self.send_header("content-type", kind)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Quiet."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def finding(desk: Desk, base_url: str, **options: Any) -> tuple[int, dict[str, str]]:
+    """What the doctor says of one upstream there."""
+    settings = {"provider": "openai", "model": "gpt-5", "base_url": base_url, **options}
+    answer = examine(desk, settings)
+    [found] = [one for one in desk.run("doctor", "--json").json["data"] if one["check"].startswith("summary")]
+    return answer.code, found
+
+
+@pytest.mark.parametrize("path", ["", "/", "/tenant-a"])
+def test_a_base_url_without_its_version_path_is_corrected(desk: Desk, path: str) -> None:
+    with site(f"{path.rstrip('/')}/v1/models") as url:
+        code, found = finding(desk, url + path)
+
+    right = f"{url}{path.rstrip('/')}/v1"
+    assert code == 1
+    assert (found["state"], found["advice"]) == ("fail", f"set base_url: {right}")
+    assert found["found"] == f"answers, but its list of models is at {right}/models"
+
+
+def test_ollama_s_own_address_for_the_provider_openai_is_corrected(desk: Desk) -> None:
+    """Its own routes are elsewhere, and what it does not know it refuses in plain text."""
+    missing = ("text/plain", b"404 page not found")
+    with site("/", "/api/tags", "/v1/models", missing=missing) as url:
+        code, found = finding(desk, url)
+
+    assert (code, found["state"], found["advice"]) == (1, "fail", f"set base_url: {url}/v1")
+
+
+def test_a_version_path_that_asks_for_a_key_is_found_too(desk: Desk) -> None:
+    with site("/v1/models", status=401) as url:
+        code, found = finding(desk, url)
+
+    assert (code, found["state"], found["advice"]) == (1, "fail", f"set base_url: {url}/v1")
+
+
+@pytest.mark.parametrize("path", ["/v1", "/v1beta/openai", "/openai/deployments/gpt-5"])
+def test_a_server_without_a_list_is_left_as_it_is(desk: Desk, path: str) -> None:
+    """Azure has none under a deployment: it can be called all the same."""
+    with site() as url:
+        code, found = finding(desk, url + path, query={"api-version": "2024-10-21"})
+
+    assert code == 0
+    assert (found["state"], found["advice"]) == ("ok", "")
+    assert found["found"] == "answers; it lists no models, so gpt-5 is not checked"
+
+
+def test_without_any_path_and_any_list_the_version_path_is_suggested(desk: Desk) -> None:
+    """It may be right: some servers have their routes at the root."""
+    with site() as url:
+        code, found = finding(desk, url)
+
+    assert (code, found["state"]) == (0, "warn")
+    assert found["advice"] == f"most servers have a version path: try base_url: {url}/v1"
+
+
+def test_another_server_on_that_port_is_doubted(desk: Desk) -> None:
+    with site(missing=NO_PAGE) as url:
+        code, found = finding(desk, f"{url}/v1")
+
+    assert (code, found["state"]) == (0, "warn")
+    assert found["found"] == "answers; 404 in text/html instead of a list of models, so gpt-5 is not checked"
+    assert (
+        found["advice"] == "does this server speak OpenAI's format? Check the host, port and path of base_url"
+    )
+
+
+def test_a_wrong_port_is_told_as_one(desk: Desk) -> None:
+    code, found = finding(desk, f"http://127.0.0.1:{_free_port()}/v1")
+
+    assert (code, found["state"]) == (1, "fail")
+    assert "could not be reached" in found["found"]
+
+
+def test_a_family_is_warned_of_a_wrong_base_url_too(desk: Desk) -> None:
+    with site("/v1/models") as url:
+        upstreams = [{"provider": "openai", "base_url": url}]
+        answer = examine(desk, models={"openai/*": {"upstreams": upstreams}})
+
+    assert answer.code == 1
+    assert f"set base_url: {url}/v1" in " ".join(answer.out.split())
 
 
 def test_a_port_that_something_else_has_is_told_with_who(desk: Desk) -> None:

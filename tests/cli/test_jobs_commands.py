@@ -278,6 +278,7 @@ def test_cancel_ends_a_pending_job_and_refuses_one_that_has_ended(desk: Desk) ->
     ],
 )
 def test_an_unknown_id_is_exit_code_2_and_one_clear_line(words: tuple[str, ...], desk: Desk) -> None:
+    desk.submit("echo", 1)
     answer = desk.run(*words, "job_nowhere")
     assert (answer.code, answer.out) == (2, "")
     assert answer.err == "headgate: there is no job 'job_nowhere'\n"
@@ -315,7 +316,17 @@ def test_a_database_out_of_reach_is_exit_code_4_and_says_when_to_come_back(
     monkeypatch.setenv("HEADGATE__DATABASE", "postgresql://nobody@127.0.0.1:1/nowhere")
     answer = desk.run("jobs", "list")
     assert answer.code == 4
-    assert "try again in" in answer.err
+    assert "cannot be reached" in answer.err
+    assert "Check the database (headgate doctor says what is wrong), then try again in" in answer.err
+
+
+def test_a_task_that_is_not_known_is_told_once_with_what_to_do(desk: Desk) -> None:
+    answer = desk.run("jobs", "submit", "ecco", "1")
+    assert answer.code == 2
+    assert "no task is called 'ecco'; did you mean 'echo'?" in answer.err
+    assert answer.err.count("jobs.tasks") == 1
+    assert "--tasks" in answer.err
+    assert ".." not in answer.err
 
 
 def test_a_folder_that_cannot_be_written_is_exit_code_2(desk: Desk) -> None:

@@ -26,6 +26,44 @@ def test_a_new_key_stands_alone_on_stdout(desk: Desk) -> None:
     assert "hg_" not in answer.err
 
 
+@pytest.mark.parametrize(
+    ("role", "meaning"),
+    [
+        (
+            "call",
+            "may call models, submit jobs and see its own; it opens neither the whole dashboard nor commands",
+        ),
+        ("read", "may see the dashboard and what commands list; it cannot call models or change anything"),
+        (
+            "operate",
+            "may do everything: log in to the dashboard with it; commands take it from HEADGATE_API_KEY",
+        ),
+    ],
+)
+def test_a_new_key_is_shown_with_what_its_role_may_do(desk: Desk, role: str, meaning: str) -> None:
+    assert meaning in " ".join(desk.run("keys", "create", "app", "--role", role).err.split())
+
+
+@pytest.mark.parametrize("role", ["call", "read"])
+def test_a_first_key_that_may_not_operate_comes_with_a_warning(desk: Desk, role: str) -> None:
+    first = desk.run("keys", "create", "app", "--role", role)
+    assert first.code == 0
+    assert "This is the first key: from now on nothing gets in without one" in first.err
+    assert "headgate keys create NAME --role operate" in first.err
+
+    second = desk.run("keys", "create", "app", "--role", role)
+    assert "This is the first key" not in second.err
+    assert "No key may operate this gateway. Make one: headgate keys create NAME --role operate" in second.err
+
+
+def test_where_a_key_may_operate_nothing_is_warned_of(desk: Desk) -> None:
+    """The operator's own, first or later; one that was revoked does not count."""
+    assert "may operate" not in desk.run("keys", "create", "me", "--role", "operate").err
+    assert "may operate" not in desk.run("keys", "create", "app").err
+    desk.run("keys", "revoke", "me")
+    assert "No key may operate this gateway." in desk.run("keys", "create", "other").err
+
+
 def test_nothing_that_is_kept_or_shown_later_has_the_key(desk: Desk) -> None:
     """Neither the lists nor any file of the data folder, the database's own log included."""
     key = make(desk, "app")
@@ -66,9 +104,10 @@ def test_the_table_and_its_json_tell_the_terms(desk: Desk) -> None:
 
 
 def test_a_store_without_keys_says_what_that_means(desk: Desk) -> None:
+    desk.submit("echo", 1)
     answer = desk.run("keys", "list")
 
-    assert (answer.code, answer.err) == (0, "")
+    assert (answer.code, answer.err) == (0, f"Read from {desk.folder}/data/headgate.db\n")
     assert "only this machine may connect" in answer.out
     assert "headgate keys create" in answer.out
     assert desk.run("keys", "list", "--tenant", "acme").out == "No keys match.\n"

@@ -18,8 +18,12 @@ SETTINGS = {
                 {"provider": "simulated", "latency_s": 0, "slots": 3},
             ],
             "retry": {"max_attempts": 2, "first_wait_s": 0.01},
-        }
+        },
+        "articles": {
+            "upstreams": [{"provider": "simulated", "latency_s": 0, "script": ["repeat", "repeat"]}]
+        },
     },
+    "apps": {"articles": {"model": "articles"}},
 }
 
 
@@ -84,6 +88,24 @@ def test_what_became_of_a_call_is_told_attempt_by_attempt(desk: Desk, url: str) 
     assert desk.run("requests", "show", request_id, "--url", url, "--json").json["id"] == request_id
     unknown = desk.run("requests", "show", "req_0", "--url", url)
     assert (unknown.code, "req_0" in unknown.err) == (2, True)
+
+
+def test_the_calls_of_a_summary_are_shown_by_the_x_request_id_of_its_answer(desk: Desk, url: str) -> None:
+    article = {
+        "article_id": "a1",
+        "content": "The council has met and has decided to repair the bridge. " * 4,
+    }
+    request = urllib.request.Request(f"{url}/api/v1/summarize", json.dumps(article).encode())
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        request_id = str(answer.headers["x-request-id"])
+    shown = desk.run("requests", "show", request_id, "--url", url)
+    assert shown.code == 0, shown.err
+    assert shown.out.splitlines()[0] == request_id
+    assert re.search(r"^calls +3 ", shown.out, re.MULTILINE)
+    assert re.findall(r"^  (\d)\. simulated: ok", shown.out, re.MULTILINE) == ["1", "2", "3"]
+    calls = desk.run("requests", "show", request_id, "--url", url, "--json").json["calls"]
+    single = desk.run("requests", "show", calls[1], "--url", url)
+    assert re.search(rf"^made for +{request_id}$", single.out, re.MULTILINE)
 
 
 def test_alerts_are_listed_with_what_to_do(desk: Desk) -> None:

@@ -53,6 +53,15 @@ def test_a_proxy_whose_gateway_restarts_means_later(desk: Desk) -> None:
         assert "try again in 7 s" in desk.run("models", "list", "--url", url).err
 
 
+def test_a_gateway_that_does_not_run_is_told_with_how_to_start_it(desk: Desk) -> None:
+    answer = desk.run("requests", "list", "--url", NOBODY)
+
+    assert answer.code == 4
+    assert f"{NOBODY} could not be reached" in answer.err
+    assert "Start it (headgate serve), or name another one with --url or HEADGATE_URL" in answer.err
+    assert "Nothing is wrong" not in answer.err
+
+
 def test_what_failed_earlier_is_told_by_every_flush(desk: Desk) -> None:
     """A timer that runs it must not see success while somebody is needed."""
     desk.run("outbox", "add", "chat", "1")

@@ -107,6 +107,8 @@ def test_mistakes_end_with_code_2_and_a_word(desk: Desk, words: tuple[str, ...])
 
 
 def test_an_empty_outbox_says_so(desk: Desk) -> None:
+    number = desk.run("outbox", "add", "chat", "1").id
+    desk.run("outbox", "discard", number)
     assert desk.run("outbox", "list").out == "The outbox is empty.\n"
     assert desk.run("outbox", "list", "--stream", "x").out == "No entries match.\n"
     assert desk.run("outbox", "flush", "--url", NOBODY).code == 0

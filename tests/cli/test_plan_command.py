@@ -115,7 +115,7 @@ def test_without_the_extra_a_plot_is_refused_before_anything_is_played(
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     answer = plan.run(*ASKED, "--plot", "p.png")
     assert (answer.code, answer.out) == (2, "")
-    assert "headgate[plot]" in answer.err
+    assert "'.[plot]'" in answer.err
 
 
 def test_nothing_of_the_user_s_is_written(plan: Desk) -> None:

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import internal_errors
 import pytest
 
 MODELS: dict[str, Any] = {
@@ -82,7 +84,8 @@ def serving(folder: Path, *arguments: str, **settings: Any) -> Iterator[Served]:
         yield served
     finally:
         served.process.kill()
-        served.process.communicate()
+        _, err = served.process.communicate()
+        internal_errors.read(err)
 
 
 def test_it_says_where_it_listens_and_that_nobody_else_may(tmp_path: Path) -> None:
@@ -96,6 +99,67 @@ def test_it_says_where_it_listens_and_that_nobody_else_may(tmp_path: Path) -> No
         assert "headgate keys create" in told
         assert told.count("are per process") == 1
         assert "Traceback" not in told
+
+
+def _said(folder: Path, *arguments: str) -> list[str]:
+    """All that a gateway says from its start to its stop, stdout and stderr in the order in which it was written."""
+    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    command = [sys.executable, "-m", "headgate", "serve", *arguments]
+    lines = []
+    with subprocess.Popen(
+        command, cwd=folder, env=kept, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line.rstrip("\n"))
+            if "per process" in line:
+                process.terminate()
+    return lines
+
+
+def test_the_address_is_the_first_line_and_what_follows_is_short(tmp_path: Path) -> None:
+    (tmp_path / "headgate.yaml").write_text(json.dumps({"models": MODELS}))
+    first, *others = _said(tmp_path, "--listen", "127.0.0.1:0")
+
+    assert re.match(r"headgate serve: http://127\.0\.0\.1:\d+, ", first)
+    assert len(others) <= 10
+    said = "\n".join(others)
+    assert "slow: worst case: 3 calls, 300 s" in said
+    assert "headgate config check" in said
+
+
+def test_a_start_without_models_says_how_to_get_some(tmp_path: Path) -> None:
+    said = "\n".join(_said(tmp_path, "--listen", "127.0.0.1:0"))
+
+    assert "only the simulated model answers" in said
+    assert "OPENAI_API_KEY" in said
+    assert "headgate.yaml" in said
+
+
+@pytest.mark.parametrize("by", ["settings", "--listen"])
+def test_a_port_of_its_own_beats_that_of_the_address(by: str, tmp_path: Path) -> None:
+    port, other = _free_port(), _free_port()
+    arguments = ["--listen", f"localhost:{other}"] if by == "--listen" else []
+    (tmp_path / "headgate.yaml").write_text(f"listen: localhost:{other}\n")
+    first, *_ = _said(tmp_path, "--port", str(port), *arguments)
+
+    assert first.startswith(f"headgate serve: http://localhost:{port}, ")
+
+
+@pytest.mark.parametrize("port", ["nonsense", "99999", "-1", "127.0.0.1:8400"])
+def test_a_port_that_makes_no_sense_is_exit_code_2(tmp_path: Path, port: str) -> None:
+    command = [sys.executable, "-m", "headgate", "serve", "--port", port]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+
+    assert ended.returncode == 2
+    assert "--port" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def test_an_address_that_others_can_reach_needs_a_key(tmp_path: Path) -> None:
@@ -126,7 +190,7 @@ def test_a_port_that_is_taken_is_told(tmp_path: Path) -> None:
         ended = subprocess.run(command, cwd=other, capture_output=True, text=True, timeout=60, check=False)
         assert ended.returncode == 2
         assert f"{address} is taken by pid {served.process.pid}" in ended.stderr
-        assert "--listen" in ended.stderr
+        assert "--port" in ended.stderr
         assert "Traceback" not in ended.stderr
 
 
@@ -206,6 +270,18 @@ def test_a_hangup_reads_the_settings_again(tmp_path: Path) -> None:
         served.process.terminate()
         _, told = served.process.communicate(timeout=30)
         assert "the old ones stay in force" in told
+
+
+def test_a_hangup_lifts_the_hold_of_an_upstream_whose_settings_are_unchanged(tmp_path: Path) -> None:
+    upstream = {"provider": "simulated", "latency_s": 0, "script": [{"status": 401}] * 3}
+    with serving(tmp_path, models={**MODELS, "wrong": {"upstreams": [upstream]}}) as served:
+        assert [served.ask("wrong")[0] for _ in range(4)] == [502] * 4
+        served.process.send_signal(signal.SIGHUP)
+        # A probe would go after 30 s only.
+        assert _soon(lambda: served.ask("wrong")[0] == 200)
+        served.process.terminate()
+        _, log = served.process.communicate(timeout=30)
+        assert "the hold of upstream simulated is lifted" in log
 
 
 @pytest.mark.parametrize("arguments", [(), ("--config", "headgate.yaml")], ids=["found", "named"])

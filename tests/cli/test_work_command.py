@@ -70,6 +70,20 @@ def test_sigterm_gives_a_running_job_back_uncounted(desk: Desk) -> None:
     assert (job.state, job.attempts, job.deferrals, job.crashes) == (JobState.PENDING, 0, 1, 0)
 
 
+def test_a_hangup_reads_the_settings_again_and_what_runs_goes_on(desk: Desk) -> None:
+    """It ended the process, and its jobs counted a crash."""
+    job_id = desk.submit("nap", {"seconds": 4})
+    process = _working(desk)
+    _running(desk, job_id)
+    process.send_signal(signal.SIGHUP)
+    until(lambda: desk.look(job_id).state is JobState.COMPLETED)
+    process.send_signal(signal.SIGTERM)
+    answer = end(process)
+    assert answer.code == 0
+    assert "the models are reloaded: " in answer.err
+    assert desk.look(job_id).crashes == 0
+
+
 def test_what_runs_may_finish(desk: Desk) -> None:
     job_id, waiting = desk.submit("nap", {"seconds": 4}), desk.submit("nap", {"seconds": 600})
     process = _working(desk, "--workers", "1")
@@ -183,4 +197,4 @@ def test_tracing_without_its_extra_is_told_and_ends_with_2(
     answer = desk.run("work", "--burst")
 
     assert answer.code == 2
-    assert "pip install 'headgate[tracing]'" in answer.err
+    assert "pip install '.[tracing]'" in answer.err

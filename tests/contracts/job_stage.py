@@ -57,9 +57,9 @@ def at(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-async def join(store: Store, *nodes: str, now: float = NOW) -> None:
+async def join(store: Store, *nodes: str) -> None:
     for node in nodes or ("n1",):
-        await store.join(node, now=now, lease_s=LEASE_S)
+        await store.join(node)
 
 
 async def take(
@@ -91,7 +91,7 @@ async def end(store: Store, claim: Claim, outcome: Outcome, *, now: float = NOW)
 async def running(store: Store, job_id: str, *, node: str = "n1", now: float = NOW, **changes: Any) -> Claim:
     """A job in the hands of a node. It has a model of its own, so that nobody else is claimed."""
     changes.setdefault("model", f"model of {job_id}")
-    await join(store, node, now=now)
+    await join(store, node)
     await store.accept([a_job(job_id, **changes)], now=now)
     (claim,) = await take(store, changes["model"], 1, node=node, now=now)
     return claim
@@ -138,7 +138,7 @@ async def picture(store: Store, *, tenant: str = "local") -> dict[str, Any]:
         "count": await store.count(),
         "waiting": await store.waiting_by_tenant(),
         "ready": await store.ready(now=0.0),
-        "lost": sorted(await store.lost(limit=1000), key=lambda claim: claim.id),
+        "lost": sorted(await store.lost(limit=1000), key=lambda one: one.claim.id),
         "to stop": sorted(await store.uncancelled(before=EVER, limit=1000), key=lambda claim: claim.id),
         "reviving": await store.revivable(now=EVER, limit=1000),
         "nodes": sorted(await nodes_of(store)),

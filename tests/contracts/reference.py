@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
-from contracts.reference_keys import KeysAndRecords
+from contracts.reference_keys import KeysAndRecords, Node
 from contracts.reference_rows import LIVE, WAITING, Row
 
 from headgate.core.errors import KeyInProgress, KeyMismatch, RecordExists
@@ -21,6 +21,7 @@ from headgate.core.job import (
     FollowUps,
     Job,
     JobState,
+    Lost,
     NewJob,
     Settled,
     Settlement,
@@ -119,7 +120,7 @@ class Reference(KeysAndRecords):
                 continue
             row.queue(now, now + expires_after_s)
             row.generation += 1
-            row.crashes = row.deferrals = row.revivals = 0
+            row.crashes = row.silences = row.deferrals = row.revivals = 0
             row.started_at = row.cancel_at = row.error = row.error_class = row.progress = None
             old = msgspec.UNSET if edit is None else msgspec.Raw(row.input)
             row.history.append(Entry(outcome="replayed", at=now, generation=row.generation, by=by, input=old))
@@ -164,15 +165,16 @@ class Reference(KeysAndRecords):
 
     # ---- Claims -----------------------------------------------------------------------------------------
 
-    def join(self, node: str, *, now: float, lease_s: float) -> None:
-        self.nodes[node] = now + lease_s
+    def join(self, node: str) -> None:
+        self.nodes.setdefault(node, Node())
 
-    def renew(self, node: str, *, now: float, lease_s: float) -> Renewal:
-        if node not in self.nodes:
+    def renew(self, node: str) -> Renewal:
+        if not self.lives(node):
             return Renewal(alive=False)
-        self.nodes[node] = now + lease_s
+        self.nodes[node] = Node(self.nodes[node].beat + 1)
         asked = [row for row in self.rows("running") if row.owner == node and row.cancel_at is not None]
-        return Renewal(alive=True, cancelled=tuple((row.job.id, row.lease) for row in asked))
+        beats = {name: other.beat for name, other in self.nodes.items() if name != node and self.lives(name)}
+        return Renewal(alive=True, beats=beats, cancelled=tuple((row.job.id, row.lease) for row in asked))
 
     def leave(self, node: str) -> None:
         self.nodes.pop(node, None)
@@ -186,7 +188,7 @@ class Reference(KeysAndRecords):
         return Ready(models, bool(self.rows("suspect")), next_at)
 
     def claim(self, wants: Sequence[Want], *, node: str, suspects: int, now: float) -> list[Claim]:
-        if node not in self.nodes:
+        if not self.lives(node):
             return []
         line = sorted(self.rows("suspect"), key=lambda row: (row.due, row.seq))
         taken = [self._take(row, node, now) for row in line[:suspects]]
@@ -266,14 +268,37 @@ class Reference(KeysAndRecords):
 
     # ---- Upkeep -----------------------------------------------------------------------------------------
 
-    def bury_nodes(self, nodes: Iterable[str] | None, *, now: float) -> int:
-        late = {node for node, until in self.nodes.items() if until < now}
-        dead = late if nodes is None else {*nodes} & {*self.nodes}
-        self.nodes = {node: until for node, until in self.nodes.items() if node not in dead}
-        return len(dead)
+    def bury_dead(self, nodes: Iterable[str]) -> int:
+        return sum([self._bury(node, "dead") for node in dict.fromkeys(nodes)])
 
-    def lost(self, *, limit: int) -> list[Claim]:
-        return [row.claim() for row in self.rows("running") if row.owner not in self.nodes][:limit]
+    def bury_silent(self, node: str, beat: int) -> bool:
+        return node in self.nodes and self.nodes[node].beat == beat and self._bury(node, "silent")
+
+    def _bury(self, node: str, how: str) -> bool:
+        if not self.lives(node):
+            return False
+        self.nodes[node] = self.nodes[node]._replace(gone=how)
+        held = [row for row in self.rows("running") if row.owner == node]
+        for row in held:
+            row.silences += how == "silent"
+            row.alone = len(held) == 1
+        return True
+
+    def lost(self, *, limit: int) -> list[Lost]:
+        lost = []
+        for row in self.rows("running"):
+            gone = self.nodes[row.owner].gone if row.owner in self.nodes else "left"
+            if gone is not None:
+                silences = row.silences if gone == "silent" else 0
+                lost.append(Lost(row.claim(), silences, row.alone and gone != "left"))
+        return lost[:limit]
+
+    def forget_nodes(self) -> int:
+        held = {row.owner for row in self.rows("running")}
+        forgotten = [name for name, node in self.nodes.items() if node.gone and name not in held]
+        for name in forgotten:
+            del self.nodes[name]
+        return len(forgotten)
 
     def uncancelled(self, *, before: float, limit: int) -> list[Claim]:
         asked = [row for row in self.rows("running") if row.cancel_at is not None and row.cancel_at < before]

@@ -2,20 +2,25 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from headgate.core.errors import RecordExists
-from headgate.core.idempotency import KeyClaim, KeyRow, KeyState, Run, Unknown, Verdict, decide
+from headgate.core.idempotency import HeldKey, KeyClaim, KeyRow, KeyState, Run, Unknown, Verdict, decide
 from headgate.core.record import RecordWrite
+
+
+class Node(NamedTuple):
+    beat: int = 0
+    gone: str | None = None
 
 
 class KeysAndRecords:
     """`core.ports.keys` and `core.ports.records`, without `async`."""
 
     def __init__(self) -> None:
-        self.nodes: dict[str, float] = {}
+        self.nodes: dict[str, Node] = {}
         self.keys: dict[tuple[str, str, str], KeyRow] = {}
         self.records: dict[tuple[str, str, str], RecordWrite] = {}
 
@@ -31,11 +36,14 @@ class KeysAndRecords:
     def snapshot(self) -> dict[str, Any]:
         return {"nodes": {**self.nodes}, "keys": {**self.keys}, "records": {**self.records}}
 
+    def lives(self, node: str | None) -> bool:
+        return node in self.nodes and self.nodes[node].gone is None
+
     # ---- Keys -------------------------------------------------------------------------------------------
 
     def reserve(self, tenant: str, claim: KeyClaim, *, node: str, unknown: Unknown, now: float) -> Verdict:
         row = self.keys.get((tenant, claim.endpoint, claim.key))
-        lives = row is not None and row.owner != node and self.nodes.get(row.owner or "", 0.0) > now
+        lives = row is not None and row.owner != node and self.lives(row.owner)
         verdict = self.judge(tenant, claim, lives=lives, unknown=unknown, now=now)
         if isinstance(verdict, Run):
             self.keep(tenant, claim, KeyState.RESERVED, verdict.lease, owner=node)
@@ -66,13 +74,27 @@ class KeysAndRecords:
 
     def finish(self, tenant: str, claim: KeyClaim, lease: int, *, status: int, body: bytes) -> bool:
         done = {"state": KeyState.DONE, "owner": None, "response_status": status, "response_body": body}
-        return self._change(tenant, claim, lease, {KeyState.RESERVED, KeyState.SENT}, **done)
+        first = self._change(tenant, claim, lease, {KeyState.RESERVED, KeyState.SENT}, **done)
+        return first or self._change(tenant, claim, lease, {KeyState.DONE})
 
     def free(self, tenant: str, claim: KeyClaim, lease: int) -> bool:
         free = self._change(tenant, claim, lease, {KeyState.RESERVED, KeyState.SENT})
         if free:
             del self.keys[tenant, claim.endpoint, claim.key]
         return free
+
+    def held_keys(self, node: str) -> list[HeldKey]:
+        return [
+            HeldKey(
+                tenant=tenant,
+                claim=KeyClaim(
+                    endpoint=endpoint, key=key, request_hash=row.request_hash, expires_at=row.expires_at
+                ),
+                lease=row.lease,
+            )
+            for (tenant, endpoint, key), row in self.keys.items()
+            if row.owner == node
+        ]
 
     # ---- Records ----------------------------------------------------------------------------------------
 

@@ -28,6 +28,8 @@ class Row:
     generation: int = 1
     crashes: int = 0
     deferrals: int = 0
+    silences: int = 0
+    alone: bool = False
     revivals: int = 0
     owner: str | None = None
     started_at: float | None = None

@@ -167,7 +167,7 @@ async def test_a_job_keeps_its_batch_and_webhook_wherever_it_goes(store: Store) 
         assert (job.batch_id, job.webhook) == ("b", HOOK)
     await store.leave("n1")
     lost = await store.lost(limit=9)
-    assert {(claim.webhook, claim.metadata) for claim in lost} == {(HOOK, b'{"line":7}')}
+    assert {(one.claim.webhook, one.claim.metadata) for one in lost} == {(HOOK, b'{"line":7}')}
 
 
 @on_each_store

@@ -7,7 +7,6 @@ from collections import Counter
 import pytest
 from contracts.job_stage import (
     EVER,
-    LEASE_S,
     NOW,
     TRANSIENT,
     a_job,
@@ -42,29 +41,54 @@ def ids(claims: list[Claim]) -> list[str]:
 
 
 @on_each_store
-async def test_joining_twice_is_being_one_node_with_a_longer_lease(store: Store) -> None:
-    """A node that is not sure whether its join went through joins again."""
-    await join(store, "a", now=NOW)
-    await join(store, "a", now=NOW + 100)
+async def test_joining_twice_is_being_one_node(store: Store) -> None:
+    """A node that does not know whether its join was done joins again."""
+    await join(store, "a")
+    await join(store, "a")
 
     assert await nodes_of(store) == ["a"]
-    assert await store.bury_nodes(None, now=NOW + 100 + LEASE_S) == 0
 
 
 @on_each_store
-async def test_a_node_that_renews_lives_on(store: Store) -> None:
-    """Its lease counts from the renewal."""
+async def test_a_renewal_raises_the_beat_and_shows_those_of_the_others(store: Store) -> None:
+    """All judge each other by these numbers; a node's own says nothing to itself, and the dead have none."""
+    await join(store, "a", "b", "c", "dead")
+    await store.bury_dead(["dead"])
+    for _ in range(3):
+        await store.renew("b")
+
+    assert await store.renew("a") == Renewal(alive=True, beats={"b": 3, "c": 0})
+    assert (await store.renew("c")).beats == {"a": 1, "b": 3}
+
+
+@on_each_store
+async def test_a_silent_node_is_buried_only_if_its_beat_is_still_the_same(store: Store) -> None:
+    """The observer read it a moment ago; meanwhile the node may have come back."""
+    await join(store, "a")
+    await store.renew("a")
+
+    assert not await store.bury_silent("a", 0)
+    assert (await store.renew("a")).alive
+    assert await store.bury_silent("a", 2)
+    assert not (await store.renew("a")).alive
+    assert not await store.bury_silent("a", 2), "the dead are buried once"
+    assert not await store.bury_silent("unknown", 0)
+
+
+@on_each_store
+async def test_a_dead_node_does_not_join_again_under_its_name(store: Store) -> None:
+    """A join that was delayed in the network must not make its jobs look held."""
+    await join(store, "a")
+    await store.bury_dead(["a"])
     await join(store, "a")
 
-    assert await store.renew("a", now=NOW + 20, lease_s=LEASE_S) == Renewal(alive=True)
-    assert await store.bury_nodes(None, now=NOW + 20 + LEASE_S) == 0
-    assert await store.bury_nodes(None, now=NOW + 20.5 + LEASE_S) == 1
+    assert not (await store.renew("a")).alive
 
 
 @on_each_store
 async def test_a_node_nobody_knows_is_not_alive(store: Store) -> None:
     """Renewing must not bring back the dead: its jobs may run elsewhere already."""
-    assert await store.renew("nobody", now=NOW, lease_s=LEASE_S) == Renewal(alive=False)
+    assert await store.renew("nobody") == Renewal(alive=False)
     assert await nodes_of(store) == []
 
 
@@ -76,7 +100,7 @@ async def test_a_node_that_left_is_gone(store: Store) -> None:
     await store.leave("a")
 
     assert await nodes_of(store) == []
-    assert await store.renew("a", now=NOW, lease_s=LEASE_S) == Renewal(alive=False)
+    assert await store.renew("a") == Renewal(alive=False)
 
 
 @on_each_store
@@ -85,9 +109,9 @@ async def test_a_buried_node_claims_nothing_and_hears_that_it_is_dead(store: Sto
     await running(store, "mine")
     await suspect(store, "suspect")
     await store.accept([a_job("ready")], now=NOW)
-    assert await store.bury_nodes(["n1"], now=NOW) == 1
+    assert await store.bury_dead(["n1"]) == 1
 
-    renewal = await store.renew("n1", now=NOW, lease_s=LEASE_S)
+    renewal = await store.renew("n1")
 
     assert renewal == Renewal(alive=False)
     assert await store.claim([Want("", 9)], node="n1", suspects=9, now=NOW) == []
@@ -417,9 +441,9 @@ async def test_a_lease_only_ever_rises(store: Store) -> None:
     claim = await running(store, "j", model="m", max_attempts=2)
     leases = [claim.lease]
 
-    async def again(now: float) -> Claim:
+    async def again(now: float, node: str = "n1") -> Claim:
         await store.ready(now=now)
-        (taken,) = await store.claim([Want("m", 1)], node="n1", suspects=1, now=now)
+        (taken,) = await store.claim([Want("m", 1)], node=node, suspects=1, now=now)
         leases.append(taken.lease)
         return taken
 
@@ -429,14 +453,14 @@ async def test_a_lease_only_ever_rises(store: Store) -> None:
     await end(store, await again(NOW + 60), TRANSIENT, now=NOW + 60)
     await store.revive(["j"], now=NOW + 4000, expires_after_s=10_000)
     claim = await again(NOW + 4000)
-    await store.bury_nodes(["n1"], now=NOW + 4000)
+    await store.bury_dead(["n1"])
     (lost,) = await store.lost(limit=9)
-    await end(store, lost, Crashed(), now=NOW + 4000)
-    await join(store, now=NOW + 4000)
-    await end(store, await again(NOW + 4000), Crashed(), now=NOW + 4000)
+    await end(store, lost.claim, Crashed(), now=NOW + 4000)
+    await join(store, "n2")
+    await end(store, await again(NOW + 4000, "n2"), Crashed(), now=NOW + 4000)
     assert (await found(store, "j")).reason == "poison"
     await store.replay(["j"], by="me", now=NOW + 4000, expires_after_s=10_000)
-    await again(NOW + 4000)
+    await again(NOW + 4000, "n2")
 
     assert leases == sorted(set(leases))
     assert len(leases) == 7
@@ -516,7 +540,7 @@ async def test_a_cancel_and_a_claim_at_once_leave_one_of_two_ends(
         answer, claims = await asyncio.gather(other.cancel(name, now=NOW), take(store))
         assert answer is not None
         assert answer.accepted
-        told = (await store.renew("n1", now=NOW, lease_s=LEASE_S)).cancelled
+        told = (await store.renew("n1")).cancelled
         assert ids(claims) == ([] if answer.state is JobState.CANCELLED else [name])
         assert told == tuple((claim.id, claim.lease) for claim in claims)
         for claim in claims:

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from contracts.job_stage import (
     EVER,
-    LEASE_S,
     NOW,
     REJECTED,
     TRANSIENT,
@@ -303,7 +302,7 @@ async def test_a_running_job_is_only_marked_and_its_node_hears_of_it(store: Stor
 
     assert await store.cancel("j", now=NOW + 1) == CancelAnswer(JobState.RUNNING, accepted=True)
     assert await state_of(store, "j") is JobState.RUNNING
-    renewal = await store.renew("n1", now=NOW + 2, lease_s=LEASE_S)
+    renewal = await store.renew("n1")
     assert renewal == Renewal(alive=True, cancelled=(("j", claim.lease),))
 
 
@@ -314,7 +313,7 @@ async def test_only_the_node_that_has_the_job_is_told(store: Store) -> None:
     await join(store, "n2")
     await store.cancel("j", now=NOW)
 
-    assert (await store.renew("n2", now=NOW, lease_s=LEASE_S)).cancelled == ()
+    assert (await store.renew("n2")).cancelled == ()
 
 
 @on_each_store
@@ -394,6 +393,6 @@ async def test_a_cancel_of_one_run_does_not_reach_the_next(store: Store) -> None
     await store.replay(["j"], by="me", now=NOW, expires_after_s=100)
     (again,) = await take(store, claim.model)
 
-    assert (await store.renew("n1", now=NOW, lease_s=LEASE_S)).cancelled == ()
+    assert (await store.renew("n1")).cancelled == ()
     assert await end(store, again, Deferred(0.0, "drain")) is Settled.APPLIED
     assert await state_of(store, "j") is JobState.PENDING

@@ -3,11 +3,11 @@
 import asyncio
 
 import pytest
-from contracts.job_stage import LEASE_S, NOW, a_job, a_key, join, reserve
+from contracts.job_stage import NOW, a_job, a_key, join, reserve
 from stores_under_test import Home, on_each_store
 
 from headgate.core.errors import KeyInProgress, KeyMismatch
-from headgate.core.idempotency import InProgress, Mismatch, Replay, Run, Unknown, Verdict
+from headgate.core.idempotency import HeldKey, InProgress, Mismatch, Replay, Run, Unknown, Verdict
 from headgate.core.ports.store import Store
 
 
@@ -84,16 +84,60 @@ async def test_a_freed_key_runs_again(store: Store) -> None:
 
 
 @on_each_store
-async def test_a_finished_key_can_neither_be_freed_nor_sent_nor_finished_again(store: Store) -> None:
-    """The answer that was told once is told for ever, whatever a late owner believes."""
+async def test_a_finished_key_can_neither_be_freed_nor_sent_and_keeps_its_first_answer(store: Store) -> None:
+    """The answer that was returned once is returned for ever, whatever a late owner believes."""
     await join(store)
     lease = await take_key(store)
     await store.finish("local", a_key(), lease, status=200, body=b"first")
 
     assert not await store.free("local", a_key(), lease)
     assert not await store.mark_sent("local", a_key(), lease)
-    assert not await store.finish("local", a_key(), lease, status=500, body=b"second")
+    assert not await store.finish("local", a_key(), lease + 1, status=500, body=b"second")
     assert await reserve(store, a_key()) == Replay(200, b"first")
+
+
+@on_each_store
+async def test_finishing_again_under_the_same_lease_changes_nothing(store: Store) -> None:
+    """The response to the first write was lost: its owner asks again, and learns that its own answer is recorded."""
+    await join(store)
+    lease = await take_key(store)
+
+    assert await store.finish("local", a_key(), lease, status=204, body=b"")
+    assert await store.finish("local", a_key(), lease, status=500, body=b"second")
+    assert await reserve(store, a_key()) == Replay(204, b"")
+
+
+@on_each_store
+async def test_a_node_is_shown_the_keys_it_holds(store: Store) -> None:
+    """Reserved or sent, of every tenant and endpoint; neither other nodes' nor those that have an answer or are free."""
+    await join(store, "n1", "n2")
+    held = {}
+    for tenant, name, endpoint in (("a", "k", "x"), ("b", "k", "x"), ("a", "k", "y"), ("a", "sent", "x")):
+        claim = a_key(name, endpoint=endpoint)
+        verdict = await store.reserve(tenant, claim, node="n1", unknown=Unknown.RERUN, now=NOW)
+        assert isinstance(verdict, Run)
+        held[tenant, name, endpoint] = HeldKey(tenant=tenant, claim=claim, lease=verdict.lease)
+    sent = held["a", "sent", "x"]
+    await store.mark_sent("a", sent.claim, sent.lease)
+    await take_key(store, "theirs", node="n2")
+    await store.finish("local", a_key("done"), await take_key(store, "done"), status=200, body=b"")
+    await store.free("local", a_key("free"), await take_key(store, "free"))
+    await store.accept([a_job("j", key=a_key("of a job"))], now=NOW)
+
+    assert sorted(await store.held_keys("n1"), key=str) == sorted(held.values(), key=str)
+    assert [key.claim.key for key in await store.held_keys("n2")] == ["theirs"]
+    assert await store.held_keys("n3") == []
+
+
+@on_each_store
+async def test_a_key_that_was_taken_over_is_its_new_owners(store: Store) -> None:
+    """The old owner must not free what another node works on now."""
+    await join(store, "n2")
+    await take_key(store, node="n1")
+    lease = await take_key(store, node="n2")
+
+    assert await store.held_keys("n1") == []
+    assert [key.lease for key in await store.held_keys("n2")] == [lease]
 
 
 @on_each_store
@@ -149,7 +193,7 @@ async def test_a_dead_owners_key_is_taken_over(
     if gone == "left":
         await store.leave("n1")
     else:
-        await store.bury_nodes(["n1"], now=NOW)
+        await store.bury_dead(["n1"])
 
     verdict = await reserve(store, a_key(), node="n2", unknown=unknown)
 
@@ -163,13 +207,14 @@ async def test_a_dead_owners_key_is_taken_over(
 
 
 @on_each_store
-async def test_a_late_owners_key_is_taken_over_before_anybody_buries_it(store: Store) -> None:
-    """A process without workers has nobody who buries the dead: the owner's lease itself must do."""
+async def test_the_key_of_a_silent_node_is_taken_over_and_no_clock_takes_part(store: Store) -> None:
+    """However late it is by the clock of the node that asks: only a burial ends a node."""
     await join(store, "n1")
     lease = await take_key(store, node="n1")
-    assert await reserve(store, a_key(), node="n2", now=NOW + LEASE_S - 1) == InProgress()
+    assert await reserve(store, a_key(), node="n2", now=NOW + 3599) == InProgress()
+    await store.bury_silent("n1", 0)
 
-    verdict = await reserve(store, a_key(), node="n2", now=NOW + LEASE_S + 1)
+    verdict = await reserve(store, a_key(), node="n2", now=NOW)
 
     assert isinstance(verdict, Run)
     assert not await store.finish("local", a_key(), lease, status=200, body=b"late")
@@ -181,7 +226,7 @@ async def test_only_one_takes_over(store: Store, home: Home) -> None:
     nodes = [f"n{number}" for number in range(50)]
     await join(store, "dead", *nodes)
     await take_key(store, node="dead")
-    await store.bury_nodes(["dead"], now=NOW)
+    await store.bury_dead(["dead"])
     stores = [store, await home.open()]
     verdicts: list[Verdict] = await asyncio.gather(
         *(reserve(stores[number % 2], a_key(), node=node) for number, node in enumerate(nodes))
@@ -196,7 +241,7 @@ async def test_the_old_owner_is_fenced(store: Store) -> None:
     """It was only asleep. Its writes carry the old lease, and change nothing of its successor's."""
     await join(store, "old", "new")
     old = await take_key(store, node="old")
-    await store.bury_nodes(["old"], now=NOW)
+    await store.bury_dead(["old"])
     new = await take_key(store, node="new")
 
     assert not await store.mark_sent("local", a_key(), old)

@@ -156,7 +156,7 @@ async def test_an_exhausted_job_is_a_dead_letter_with_its_reason(store: Store) -
 async def lost_claims(store: Store) -> list[Claim]:
     """Claims that are no longer good, each for another reason."""
     rescued = await running(store, "rescued", node="n2")
-    await store.bury_nodes(["n2"], now=NOW)
+    await store.bury_dead(["n2"])
     await end(store, rescued, Crashed())
     retaken = await running(store, "retaken")
     await end(store, retaken, Deferred(0.0, "drain"))
@@ -219,7 +219,7 @@ async def test_settling_twice_applies_once(store: Store) -> None:
 async def test_a_node_that_was_buried_may_settle_until_it_is_rescued(store: Store) -> None:
     """The lease decides, not the node: work that was done in time is not thrown away."""
     claim = await running(store, "j")
-    await store.bury_nodes(["n1"], now=NOW)
+    await store.bury_dead(["n1"])
 
     assert await end(store, claim, Completed(b"1")) is Settled.APPLIED
     assert await store.lost(limit=9) == []

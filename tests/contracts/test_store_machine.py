@@ -30,7 +30,17 @@ from headgate.core.errors import HeadgateError
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.idempotency import KeyClaim, Run, Unknown
 from headgate.core.job import Claim, Edit, Ended, NewJob
-from headgate.core.job_rules import Cancelled, Completed, Crashed, Deferred, Failed, Outcome, Skipped, settle
+from headgate.core.job_rules import (
+    Cancelled,
+    Completed,
+    Crashed,
+    Deferred,
+    Failed,
+    Outcome,
+    Skipped,
+    read_loss,
+    settle,
+)
 from headgate.core.messages import Lane
 from headgate.core.ports.claims import Ready, Renewal, Want
 from headgate.core.ports.jobs import JobFilter
@@ -42,7 +52,7 @@ EXAMPLES = int(ASKED_FOR or "40")
 STEPS = 50
 ALL = 10_000
 """A limit that never bites: which of equals go first is nobody's promise."""
-UNORDERED = {"lost", "uncancelled", "revivable", "expire"}
+UNORDERED = {"lost", "uncancelled", "revivable", "expire", "held_keys"}
 
 ticks = st.sampled_from([0.5, 3.0, LEASE_S, LEASE_S + 1, 61.0, 4000.0])
 tenants = st.sampled_from(["a", "b", "B"])
@@ -182,22 +192,24 @@ class StoreMachine(RuleBasedStateMachine):
 
     # ---- Work -------------------------------------------------------------------------------------------
 
-    @rule(node=nodes, verb=st.sampled_from(["join", "renew", "leave", "bury", "be late", "be late"]))
+    @rule(node=nodes, verb=st.sampled_from(["join", "renew", "leave", "die", "fall silent", "forget"]))
     def live_and_die(self, node: str, verb: str) -> None:
         match verb:
             case "join":
-                self.both("join", node, now=self.now, lease_s=LEASE_S)
+                self.both("join", node)
             case "renew":
-                self.both("renew", node, now=self.now, lease_s=LEASE_S)
+                self.both("renew", node)
             case "leave":
                 self.both("leave", node)
-            case "bury":
-                self.both("bury_nodes", [node, "nobody", node], now=self.now)
+            case "die":
+                self.both("bury_dead", [node, "unknown", node])
+            case "fall silent":
+                known = self.reference.nodes.get(node)
+                for beat in (7, known.beat if known else 0):
+                    self.both("bury_silent", node, beat)
             case _:
-                self.live_and_die(node, "join")
-                for seconds in (LEASE_S, 0.5):
-                    self.now += seconds
-                    self.both("bury_nodes", None, now=self.now)
+                # In life a name is never used again; here the dead must be forgotten before they can join.
+                self.both("forget_nodes")
 
     @rule(
         node=nodes,
@@ -370,11 +382,12 @@ class StoreMachine(RuleBasedStateMachine):
         return (msgspec.structs.replace(follower, run_at=run_at, expires_at=self.now + 3000.0),)
 
     @precondition(lambda self: self.reference.rows("running"))
-    @rule(node=nodes)
-    def a_node_dies_and_its_jobs_are_rescued(self, node: str) -> None:
-        self.live_and_die(node, "bury")
+    @rule(node=nodes, how=st.sampled_from(["die", "fall silent"]))
+    def a_node_dies_and_its_jobs_are_rescued(self, node: str, how: str) -> None:
+        self.live_and_die(node, how)
         lost = self.both("lost", limit=ALL)
-        self.settle([(claim, Crashed()) for claim in lost])
+        self.settle([(one.claim, read_loss(one)) for one in lost])
+        self.live_and_die(node, "forget")
 
     @precondition(lambda self: self.reference.revivable(now=EVER, limit=1))
     @rule(patient=st.booleans())
@@ -412,6 +425,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.live_and_die("n1", end)
         if self.reserved:
             name, claim, _ = self.reserved[-1]
+            self.both("held_keys", "n1")
             self.both("reserve", name, claim, node="n2", unknown=unknown, now=self.now)
             self.go_on_with_a_key(data.draw(st.sampled_from(self.reserved[-3:])), verbs)
 
@@ -419,6 +433,12 @@ class StoreMachine(RuleBasedStateMachine):
         for verb in verbs:
             told: dict[str, Any] = {"status": 201, "body": str(self.now).encode()} if verb == "finish" else {}
             self.both(verb, *reservation, **told)
+
+    @precondition(lambda self: self.reference.held_keys("n1"))
+    @rule()
+    def a_node_frees_what_it_does_not_work_on(self) -> None:
+        for key in self.both("held_keys", "n1"):
+            self.both("free", key.tenant, key.claim, key.lease)
 
     @rule(
         tenant=tenants, name=st.sampled_from(["r1", "r2"]), unique=st.sampled_from(["u", "v", None, "gone"])
@@ -451,7 +471,11 @@ class StoreMachine(RuleBasedStateMachine):
             assert await store.find(job_id) == expected[job_id]
             assert await store.steps(job_id) == reference.jobs[job_id].steps
         assert sorted(await nodes_of(store)) == sorted(reference.nodes)
-        assert _by_id(await store.lost(limit=ALL)) == reference.lost(limit=ALL)
+        for node in ("n1", "n2"):
+            held, expected_held = await store.held_keys(node), reference.held_keys(node)
+            assert sorted(held, key=str) == sorted(expected_held, key=str)
+        lost = sorted(await store.lost(limit=ALL), key=lambda one: one.claim.id)
+        assert lost == sorted(reference.lost(limit=ALL), key=lambda one: one.claim.id)
         stopping = _by_id(await store.uncancelled(before=EVER, limit=ALL))
         assert stopping == reference.uncancelled(before=EVER, limit=ALL)
         for now in (self.now, self.now + 61.0, EVER):
@@ -504,7 +528,7 @@ def _settled_order(answer: Any) -> Any:
     if isinstance(answer, Ready):
         return Ready(tuple(sorted(answer.models)), answer.suspects, answer.next_at)
     if isinstance(answer, Renewal):
-        return Renewal(answer.alive, tuple(sorted(answer.cancelled)))
+        return Renewal(answer.alive, answer.beats, tuple(sorted(answer.cancelled)))
     return answer
 
 

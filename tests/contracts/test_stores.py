@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 import pytest
 from contracts.job_stage import (
     EVER,
-    LEASE_S,
     NOW,
     TRANSIENT,
     a_job,
@@ -52,8 +51,8 @@ VERBS: dict[str, Verb] = {
     "cancel_batch": lambda store: store.cancel_batch("b", tenant="local", now=NOW, limit=1),
     "replay": lambda store: store.replay(["j"], by="me", now=NOW, expires_after_s=1),
     "discard": lambda store: store.discard(["j"], by="me", now=NOW),
-    "join": lambda store: store.join("n", now=NOW, lease_s=1),
-    "renew": lambda store: store.renew("n", now=NOW, lease_s=1),
+    "join": lambda store: store.join("n"),
+    "renew": lambda store: store.renew("n"),
     "leave": lambda store: store.leave("n"),
     "ready": lambda store: store.ready(now=NOW),
     "claim": lambda store: store.claim([Want("", 1)], node="n", suspects=1, now=NOW),
@@ -61,7 +60,9 @@ VERBS: dict[str, Verb] = {
     "steps": lambda store: store.steps("j"),
     "save_step": lambda store: store.save_step("j", 1, name="s", result=b"", now=NOW),
     "save_progress": lambda store: store.save_progress("j", 1, progress=b"1"),
-    "bury_nodes": lambda store: store.bury_nodes(None, now=NOW),
+    "bury_dead": lambda store: store.bury_dead(["n"]),
+    "bury_silent": lambda store: store.bury_silent("n", 0),
+    "forget_nodes": lambda store: store.forget_nodes(),
     "lost": lambda store: store.lost(limit=1),
     "uncancelled": lambda store: store.uncancelled(before=NOW, limit=1),
     "expire": lambda store: store.expire(now=NOW, limit=1),
@@ -74,6 +75,7 @@ VERBS: dict[str, Verb] = {
     "mark_sent": lambda store: store.mark_sent("local", a_key(), 1),
     "finish": lambda store: store.finish("local", a_key(), 1, status=200, body=b""),
     "free": lambda store: store.free("local", a_key(), 1),
+    "held_keys": lambda store: store.held_keys("n1"),
     "add_access_key": lambda store: store.add_access_key(an_access_key()),
     "access_keys": lambda store: store.access_keys(),
     "revoke_access_key": lambda store: store.revoke_access_key("k", now=NOW),
@@ -198,7 +200,7 @@ async def test_two_stores_see_each_others_work_at_once(store: Store, home: Home)
     await other.save_step("j", claim.lease, name="s", result=b"1", now=NOW)
     assert await store.steps("j") == {"s": b"1"}
     await store.cancel("j", now=NOW)
-    assert (await other.renew("n1", now=NOW, lease_s=LEASE_S)).cancelled == (("j", claim.lease),)
+    assert (await other.renew("n1")).cancelled == (("j", claim.lease),)
     await other.settle([after(claim, Completed(b"1"))], now=NOW)
 
     assert (await found(store, "j")).result == 1
@@ -213,11 +215,11 @@ async def test_one_process_rescues_the_jobs_of_another(store: Store, home: Home)
     await reserve(other, a_key(), node="theirs")
     await other.aclose()
     assert await reserve(store, a_key(), node="ours") == InProgress()
-    assert await store.bury_nodes(None, now=NOW + LEASE_S + 1) == 1
+    assert await store.bury_silent("theirs", 0)
 
     (lost,) = await store.lost(limit=9)
-    assert lost == claim
-    await end(store, lost, Crashed())
+    assert lost.claim == claim
+    await end(store, lost.claim, Crashed())
     await join(store, "ours")
     assert len(await take(store, claim.model, node="ours")) == 1
 

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 from contracts.job_stage import (
     EVER,
-    LEASE_S,
     NOW,
     REJECTED,
     TRANSIENT,
@@ -28,8 +27,8 @@ from stores_under_test import Home, nodes_of, on_each_store
 
 from headgate.core.errors import RecordExists
 from headgate.core.idempotency import Replay, Run
-from headgate.core.job import Ended, JobState, NewJob, Settled
-from headgate.core.job_rules import Cancelled, Completed, Crashed, Outcome, Skipped
+from headgate.core.job import Ended, JobState, Lost, NewJob, Settled
+from headgate.core.job_rules import Cancelled, Completed, Crashed, Deferred, Outcome, Skipped
 from headgate.core.messages import Lane
 from headgate.core.ports.jobs import JobFilter
 from headgate.core.ports.store import Store
@@ -40,25 +39,29 @@ HOUR = 3600.0
 
 
 @on_each_store
-async def test_only_nodes_whose_lease_has_run_out_are_buried(store: Store) -> None:
-    """A node that is one renewal late in the same second is not dead yet."""
-    await join(store, "early", now=NOW)
-    await join(store, "late", now=NOW + 10)
+async def test_only_the_named_are_buried(store: Store) -> None:
+    """Their file lock is free, so they are dead."""
+    await join(store, "a", "b", "c")
 
-    assert await store.bury_nodes(None, now=NOW + LEASE_S) == 0
-    assert await store.bury_nodes(None, now=NOW + LEASE_S + 5) == 1
-    assert await nodes_of(store) == ["late"]
+    assert await store.bury_dead(["a", "b", "unknown"]) == 2
+    assert await store.bury_dead(["a", "b"]) == 0, "the dead are buried once"
+    assert (await store.renew("c")).beats == {}
+    assert await store.bury_dead([]) == 0
+    assert (await store.renew("c")).alive, "an empty list does not mean all"
 
 
 @on_each_store
-async def test_named_nodes_are_buried_whatever_their_lease(store: Store) -> None:
-    """Their file lock is free, so they are dead: no need to wait for the lease."""
-    await join(store, "a", "b", "c")
+async def test_a_dead_node_is_forgotten_once_it_holds_no_job(store: Store) -> None:
+    """Until then its row says how it died; the living stay, whatever they hold."""
+    claim = await running(store, "j", node="dead")
+    await join(store, "idle", "empty")
+    await store.bury_dead(["dead", "empty"])
 
-    assert await store.bury_nodes(["a", "b", "nobody"], now=NOW) == 2
-    assert await nodes_of(store) == ["c"]
-    assert await store.bury_nodes([], now=EVER) == 0
-    assert await nodes_of(store) == ["c"], "an empty list is not `all`"
+    assert await store.forget_nodes() == 1
+    assert sorted(await nodes_of(store)) == ["dead", "idle"]
+    await end(store, claim, Crashed())
+    assert await store.forget_nodes() == 1
+    assert await nodes_of(store) == ["idle"]
 
 
 # ---- Rescue ----------------------------------------------------------------------------------------------------------
@@ -70,9 +73,59 @@ async def test_the_jobs_of_a_dead_node_are_lost_and_nobody_elses(store: Store) -
     lost = [await running(store, f"lost-{number}", node="dead") for number in range(3)]
     await running(store, "held", node="alive")
     assert await store.lost(limit=9) == []
-    await store.bury_nodes(["dead"], now=NOW)
+    await store.bury_dead(["dead"])
 
-    assert sorted(await store.lost(limit=9), key=lambda claim: claim.id) == lost
+    assert sorted((one.claim for one in await store.lost(limit=9)), key=lambda claim: claim.id) == lost
+
+
+@on_each_store
+async def test_a_job_is_lost_alone_only_if_its_node_ran_nothing_else(store: Store) -> None:
+    """Only then nothing else can have killed the node, also while others of its jobs are rescued in between."""
+    for job_id, node in (("only", "n1"), ("one", "n2"), ("two", "n2")):
+        await running(store, job_id, node=node)
+    await store.bury_dead(["n1", "n2"])
+    lost = {one.claim.id: one for one in await store.lost(limit=9)}
+    assert {job_id: one.alone for job_id, one in lost.items()} == {"only": True, "one": False, "two": False}
+    await end(store, lost["one"].claim, Crashed())
+
+    assert {one.claim.id: one.alone for one in await store.lost(limit=9)} == {"only": True, "two": False}
+
+
+@on_each_store
+async def test_silences_are_counted_and_proven_deaths_are_not(store: Store) -> None:
+    """A job is taken from one silent node after the other; then its worker is killed."""
+    claim = await running(store, "j", model="m", node="n0")
+    for number in range(1, 5):
+        await store.bury_silent(f"n{number - 1}", 0)
+        (lost,) = await store.lost(limit=9)
+        assert (lost.claim, lost.silences) == (claim, number)
+        await end(store, claim, Deferred(0.0, "silent"))
+        await join(store, f"n{number}")
+        (claim,) = await take(store, "m", node=f"n{number}")
+    await store.bury_dead(["n4"])
+
+    (lost,) = await store.lost(limit=9)
+    assert (lost.silences, lost.alone) == (0, True)
+
+
+@on_each_store
+@pytest.mark.parametrize("again", ["replay", "revive"])
+async def test_a_replayed_or_revived_job_starts_without_silences(store: Store, again: str) -> None:
+    """As it starts without attempts."""
+    await running(store, "j", model="m", node="silent", max_attempts=1)
+    await store.bury_silent("silent", 0)
+    (lost,) = await store.lost(limit=9)
+    await end(store, lost.claim, TRANSIENT)
+    if again == "replay":
+        await store.replay(["j"], by="me", now=NOW, expires_after_s=HOUR)
+    else:
+        await store.revive(["j"], now=NOW + HOUR, expires_after_s=HOUR)
+    await join(store, "next")
+    (claim,) = await take(store, "m", node="next", now=NOW + HOUR)
+    await store.bury_silent("next", 0)
+
+    (lost,) = await store.lost(limit=9)
+    assert (lost.claim.id, lost.silences) == (claim.id, 1)
 
 
 @on_each_store
@@ -81,7 +134,7 @@ async def test_a_node_that_leaves_without_settling_loses_its_jobs(store: Store) 
     claim = await running(store, "j")
     await store.leave("n1")
 
-    assert await store.lost(limit=9) == [claim]
+    assert await store.lost(limit=9) == [Lost(claim)]
 
 
 @on_each_store
@@ -89,13 +142,13 @@ async def test_the_lost_come_in_bites(store: Store) -> None:
     """A machine with thousands of jobs died: the rescuer takes them a few at a time, and gets them all."""
     for number in range(5):
         await running(store, f"j{number}", node="dead")
-    await store.bury_nodes(["dead"], now=NOW)
+    await store.bury_dead(["dead"])
     rescued = []
     while claims := await store.lost(limit=2):
         assert len(claims) <= 2
-        for claim in claims:
-            assert await end(store, claim, Crashed()) is Settled.APPLIED
-        rescued += [claim.id for claim in claims]
+        for one in claims:
+            assert await end(store, one.claim, Crashed()) is Settled.APPLIED
+        rescued += [one.claim.id for one in claims]
 
     assert sorted(rescued) == [f"j{number}" for number in range(5)]
 
@@ -104,9 +157,9 @@ async def test_the_lost_come_in_bites(store: Store) -> None:
 async def test_a_rescued_job_runs_elsewhere_with_a_higher_lease(store: Store) -> None:
     """And the dead one, should it wake up, is told that its claim is stale."""
     claim = await running(store, "j", node="dead", model="m")
-    await store.bury_nodes(["dead"], now=NOW)
+    await store.bury_dead(["dead"])
     (lost,) = await store.lost(limit=9)
-    await end(store, lost, Crashed())
+    await end(store, lost.claim, Crashed())
     await join(store, "n2")
     (again,) = await take(store, "m", node="n2")
 
@@ -121,7 +174,7 @@ async def test_a_job_that_was_asked_to_stop_is_cancelled_by_its_rescue(store: St
     """Its worker died before it could obey."""
     claim = await running(store, "j", node="dead")
     await store.cancel("j", now=NOW)
-    await store.bury_nodes(["dead"], now=NOW)
+    await store.bury_dead(["dead"])
     await end(store, claim, Crashed())
 
     assert await state_of(store, "j") is JobState.CANCELLED
@@ -432,7 +485,7 @@ async def test_a_live_job_survives_everything_upkeep_does(store: Store, home: Ho
     await store.accept([a_job("ready"), a_job("later", run_at=NOW + 50)], now=NOW)
     before = await picture(store)
     for keeper in (store, other, store):
-        await keeper.bury_nodes(None, now=NOW + LEASE_S)
+        await keeper.forget_nodes()
         assert await keeper.lost(limit=9) == []
         assert await keeper.uncancelled(before=EVER, limit=9) == []
         assert await keeper.expire(now=NOW + 100, limit=9) == []
@@ -470,7 +523,7 @@ async def test_a_bite_of_nothing_or_one_is_a_bite(store: Store, limit: int) -> N
     await store.accept([a_job("c", expires_at=NOW), a_job("d", expires_at=NOW)], now=NOW)
     await running(store, "e", node="dead")
     await running(store, "f", node="dead")
-    await store.bury_nodes(["dead"], now=NOW)
+    await store.bury_dead(["dead"])
 
     assert len(await store.lost(limit=limit)) == limit
     assert len(await store.expire(now=NOW, limit=limit)) == limit

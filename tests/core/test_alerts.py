@@ -125,6 +125,11 @@ def test_every_rule_has_a_level_and_words_that_say_what_to_do() -> None:
         {"retry_failure_rate": 1.5},
         {"duplicate_key_rate": "half"},
         {"job_delay_s": 0},
+        {"rejected_rate": 2},
+        {"error_rate": -0.1},
+        {"server_error_rate": "often"},
+        {"latency_p99_s": 0},
+        {"loop_lag_s": 0},
         {"webhook": "ftp://example.org"},
     ],
 )

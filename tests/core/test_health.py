@@ -306,6 +306,27 @@ def test_a_probe_that_succeeds_releases_the_upstream() -> None:
     assert tell(health, "MM", now=31.0) == [None, None]
 
 
+def test_a_hold_that_an_operator_lifts_lets_calls_through_at_once() -> None:
+    health = held(at=0.0)
+    assert health.lift_hold()
+    assert health.block(1.0) is None
+    assert not health.enter(), "an ordinary call, not a probe"
+    assert tell(health, "SMM", now=1.0) == [None, None, None]
+    assert not health.lift_hold(), "there is none"
+
+
+def test_the_first_misconfigured_answer_after_a_lift_holds_again() -> None:
+    health = held(at=0.0)
+    health.lift_hold()
+    assert tell(health, "M", now=1.0) == [Change.HELD]
+
+
+def test_lifting_a_hold_leaves_the_breaker_as_it_is() -> None:
+    health = opened(at=0.0)
+    assert not health.lift_hold()
+    assert health.block(1.0) == Block(FailureKind.TRANSIENT, 5.0)
+
+
 def test_the_operator_s_mistake_is_remembered_for_those_kept_out() -> None:
     assert held().last_mistake is MISCONFIGURED
 

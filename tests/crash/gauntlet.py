@@ -29,9 +29,10 @@ VERBS: Final = (
     *("migrate", "join", "accept", "put_records", "delete_record"),
     *("reserve", "mark_sent", "finish_key", "free_key"),
     *("add_access_key", "revoke_access_key"),
-    *("expire", "replay", "discard", "cancel", "cancel_batch", "prune", "purge_keys"),
+    *("expire", "replay", "discard", "cancel", "cancel_batch", "prune"),
+    *("bury_silent", "forget_nodes", "purge_keys"),
     *("claim", "promote", "save_step", "save_progress", "settle"),
-    *("bury_nodes", "cool", "revive", "renew", "leave"),
+    *("bury_dead", "cool", "revive", "renew", "leave"),
 )
 """Every verb that commits, in the order in which a run first gets there."""
 LEASE_S: Final = 1.0
@@ -138,7 +139,7 @@ class Run:
         self._done.add(what="cancelled", ids=[handle.id for handle in lines])
 
     async def forget_what_is_old(self) -> None:
-        """A job and a key of long ago are pruned and purged."""
+        """A job and a key of long ago are pruned and purged, and a node that fell silent is forgotten."""
         store = self._gateway._durable.store
         long_ago = time.time() - MONTHS_S
         job = NewJob(
@@ -149,7 +150,9 @@ class Run:
         await self._upkeep.prune()
         self._done.add(what="pruned", ids=[job.id])
         key = KeyClaim(endpoint="old", key=self._name, request_hash=b"-", expires_at=long_ago + 1)
-        await store.reserve("local", key, node="nobody", unknown=Unknown.RERUN, now=long_ago)
+        await store.reserve("local", key, node="unknown", unknown=Unknown.RERUN, now=long_ago)
+        await store.join(f"silent-{self._name}")
+        await store.bury_silent(f"silent-{self._name}", 0)
         await self._upkeep.purge()
 
     async def work(self) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import internal_errors
 from apps.newsletter.judge_server import JudgeServer, judging
 
 ARTICLES = 60
@@ -28,13 +29,14 @@ def _serve(folder: Path, port: int, base_url: str) -> "subprocess.Popen[bytes]":
     (folder / "headgate.yaml").write_text(
         f"listen: 127.0.0.1:{port}\nmodels: {{m: {{upstreams: [{upstream}]}}}}\napps: {{articles: {{model: m}}}}\n"
     )
-    return subprocess.Popen(
-        [sys.executable, "-m", "headgate", "serve"],
-        cwd=folder,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": SRC},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    with (folder / "log").open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "headgate", "serve"],
+            cwd=folder,
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": SRC},
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+        )
 
 
 def _free_port() -> int:
@@ -91,3 +93,4 @@ def test_a_killed_server_loses_no_article_and_pays_at_most_for_those_in_flight(t
         finally:
             process.terminate()
             process.wait(30)
+            internal_errors.read((tmp_path / "log").read_bytes())

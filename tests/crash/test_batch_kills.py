@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
+import internal_errors
 import openai
 import pytest
 from batches.lines import CHAT, jsonl
@@ -68,6 +69,7 @@ class Gateway:
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
+        internal_errors.read((self._folder / "log").read_text())
 
 
 @contextmanager

@@ -55,7 +55,7 @@ def test_a_worker_that_falls_silent_amid_a_transaction_does_not_keep_its_jobs(
     family: Family, site: Site, figure: Figure
 ) -> None:
     """A machine that loses its network says nothing more; the database still holds its row locks for it."""
-    lease_s = 1.0
+    lease_s = 2.0
     jobs = audit.submit(site, [{}] * 5)
     silent = family.start("holder", settings=site.settings(lease_s=lease_s))
     until(
@@ -66,7 +66,7 @@ def test_a_worker_that_falls_silent_amid_a_transaction_does_not_keep_its_jobs(
     for lock in site.locks:
         lock.unlink()
     family.worker(lease_s=lease_s)
-    over_at = audit.wait_for_all(site, within_s=lease_s + 5 + 1)
+    over_at = audit.wait_for_all(site, within_s=2 * lease_s + 5 + 1)
     figure("jobs of a worker that fell silent amid a transaction", f"done after {over_at - began:.1f} s")
 
 

@@ -56,27 +56,27 @@ def test_fifty_jobs_of_a_killed_worker_run_again_at_once_on_the_same_machine(
 
 
 @pytest.mark.timeout(3600)
-def test_fifty_jobs_of_a_killed_worker_run_again_within_its_lease_and_five_seconds(
+def test_fifty_jobs_of_a_killed_worker_run_again_within_two_leases_and_five_seconds(
     family: Family, site: Site, figure: Figure
 ) -> None:
-    """As on another machine, which cannot see the dead worker's lock: its lease must run out first."""
+    """As on another machine, which cannot see the dead worker's lock: it must be silent for a lease first."""
     lease_s = DEFAULT_LEASE_S if ROUNDS else SHORT_LEASE_S
     _, dead = _running(family, site, IN_FLIGHT, 2.0, lease_s=lease_s)
     killed = [(dead.pid, dead.kill())]
     for lock in site.locks:
         lock.unlink()
     family.worker(lease_s=lease_s)
-    audit.wait_for_all(site, within_s=lease_s + 5 + 2.0 + 5)
+    audit.wait_for_all(site, within_s=2 * lease_s + 5 + 2.0 + 5)
 
     books = audit.open_books(site)
     audit.check_effects(site, books)
     assert [job.state for job in books.jobs.values()] == [JobState.COMPLETED] * IN_FLIGHT
     delays = audit.reruns(site, books, killed)
     assert len(delays) == IN_FLIGHT
-    assert max(delays) < lease_s + 5
+    assert max(delays) < 2 * lease_s + 5
     figure(
         f"{site.kind}: the same as from another machine",
-        f"after {min(delays):.2f}–{max(delays):.2f} s (bound: lease + 5 s = {lease_s + 5:g} s)",
+        f"after {min(delays):.2f}–{max(delays):.2f} s (bound: two leases + 5 s = {2 * lease_s + 5:g} s)",
     )
 
 
@@ -88,7 +88,7 @@ def test_a_worker_that_was_paused_past_its_lease_writes_nothing_and_goes_on_as_a
     _, paused = _running(family, site, jobs, 1.5, lease_s=SHORT_LEASE_S)
     family.freeze(paused)
     second = family.worker(lease_s=SHORT_LEASE_S, pace=0.1)
-    audit.wait_for_all(site, within_s=SHORT_LEASE_S + 5)
+    audit.wait_for_all(site, within_s=2 * SHORT_LEASE_S + 5)
     finished = audit.open_books(site)
     second.send(signal.SIGTERM)
     assert second.wait() == 0
@@ -103,7 +103,7 @@ def test_a_worker_that_was_paused_past_its_lease_writes_nothing_and_goes_on_as_a
     stale = sum(_story(job) != _story(finished.jobs[job_id]) for job_id, job in books.jobs.items())
     assert stale == 0
     assert _ran_by(site, books.jobs.values()) == {second.pid}
-    assert {job.crashes for job in books.jobs.values()} == {1}
+    assert {(job.crashes, job.deferrals) for job in books.jobs.values()} == {(0, 1)}, "silence is no proof"
     figure(f"{site.kind}: paused past its lease, {jobs} jobs in hand", f"stale writes accepted: {stale}")
 
 

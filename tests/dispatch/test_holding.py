@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from loops import Run, World
 from stage import USER, set_stage
 
 import headgate
@@ -17,7 +18,6 @@ from headgate.core.errors import (
     UpstreamUnavailable,
 )
 from headgate.planner import virtual
-from headgate.planner.virtual import World
 
 
 def test_three_generations_take_one_place_in_the_queue() -> None:
@@ -49,25 +49,25 @@ def test_three_generations_take_one_place_in_the_queue() -> None:
 
 
 @pytest.mark.parametrize("ending", ["return", "error", "cancel"])
-def test_the_slot_comes_back_whatever_happens_inside(ending: str) -> None:
+def test_the_slot_comes_back_whatever_happens_inside(run: Run, ending: str) -> None:
     async def main(world: World) -> None:
-        stage = set_stage(world, {"slots": 1, "latency_s": 1.0})
+        stage = set_stage(world, {"slots": 1, "latency_s": 0.01})
 
         async def hold() -> None:
             async with stage.gateway.hold_slot("m") as slot:
                 await slot.generate_raw(USER)
                 if ending == "error":
                     raise KeyError
-                await asyncio.sleep(100)
+                await asyncio.sleep(0.3)
 
         holding = asyncio.create_task(hold())
-        await asyncio.sleep(5)
+        await asyncio.sleep(0.1)
         if ending == "cancel":
             holding.cancel()
         await asyncio.gather(holding, return_exceptions=True)
         assert stage.all_free
 
-    virtual.run(main)
+    run(main)
 
 
 @pytest.mark.parametrize(
@@ -103,25 +103,25 @@ def test_every_generation_needs_a_pacing_token_and_nobody_holds_a_slot_while_wai
     virtual.run(main)
 
 
-def test_a_full_queue_refuses_a_slot_as_it_refuses_a_call() -> None:
+def test_a_full_queue_refuses_a_slot_as_it_refuses_a_call(run: Run) -> None:
     async def main(world: World) -> None:
-        stage = set_stage(world, {"slots": 1, "depth": 1, "latency_s": 10.0})
+        stage = set_stage(world, {"slots": 1, "depth": 1, "latency_s": 0.3})
         calls = [asyncio.create_task(stage.gateway.complete(model="m", messages=USER)) for _ in range(2)]
-        await asyncio.sleep(1)
+        await asyncio.sleep(0.05)
         with pytest.raises(QueueFull):
             async with stage.gateway.hold_slot("m"):
                 pytest.fail("there was no room")
         await asyncio.gather(*calls)
 
-    virtual.run(main)
+    run(main)
 
 
-def test_a_preempted_holder_is_told() -> None:
+def test_a_preempted_holder_is_told(run: Run) -> None:
     async def main(world: World) -> None:
-        stage = set_stage(world, {"slots": 1, "latency_s": 10.0, "preempt": True})
+        stage = set_stage(world, {"slots": 1, "latency_s": 0.2, "preempt": True})
         async with stage.gateway.hold_slot("m", "batch") as slot:
             generating = asyncio.create_task(slot.generate_raw(USER))
-            await asyncio.sleep(1)
+            await asyncio.sleep(0.05)
             interactive = asyncio.create_task(stage.gateway.complete(model="m", messages=USER))
             with pytest.raises(Preempted):
                 await generating
@@ -131,10 +131,10 @@ def test_a_preempted_holder_is_told() -> None:
         await interactive
         assert stage.all_free
 
-    virtual.run(main)
+    run(main)
 
 
-def test_nonsense_is_refused_before_it_is_sent() -> None:
+def test_nonsense_is_refused_before_it_is_sent(run: Run) -> None:
     async def main(world: World) -> None:
         stage = set_stage(world, {})
         async with stage.gateway.hold_slot("m") as slot:
@@ -142,12 +142,12 @@ def test_nonsense_is_refused_before_it_is_sent() -> None:
                 await slot.generate_raw([])
         assert stage.provider.calls == 0
 
-    virtual.run(main)
+    run(main)
 
 
-def test_a_slot_is_one_call_at_a_time() -> None:
+def test_a_slot_is_one_call_at_a_time(run: Run) -> None:
     async def main(world: World) -> None:
-        stage = set_stage(world, {"slots": 1, "latency_s": 1.0})
+        stage = set_stage(world, {"slots": 1, "latency_s": 0.05})
         async with stage.gateway.hold_slot("m") as slot:
             results = await asyncio.gather(
                 *(slot.generate_raw(USER) for _ in range(3)), return_exceptions=True
@@ -157,7 +157,7 @@ def test_a_slot_is_one_call_at_a_time() -> None:
         with pytest.raises(InvalidRequest, match="no longer held"):
             await slot.generate_raw(USER)
 
-    virtual.run(main)
+    run(main)
 
 
 def test_the_slot_s_deadline_bounds_its_generations_and_each_is_timed_by_itself() -> None:
@@ -190,17 +190,17 @@ def test_a_holder_that_idles_does_not_keep_everybody_out_as_a_probe() -> None:
     virtual.run(main)
 
 
-def test_a_block_left_while_a_generation_waits_or_runs_leaks_no_slot() -> None:
+def test_a_block_left_while_a_generation_waits_or_runs_leaks_no_slot(run: Run) -> None:
     """The ticket came back to the gate after its block was gone, was granted, and nobody gave it back."""
 
     async def main(world: World, *, interval_s: float) -> None:
-        stage = set_stage(world, {"slots": 1, "latency_s": 1.0, "interval_s": interval_s})
+        stage = set_stage(world, {"slots": 1, "latency_s": 0.1, "interval_s": interval_s})
 
         async def leave_early() -> None:
             async with stage.gateway.hold_slot("m") as slot:
                 await slot.generate_raw(USER)
                 background.append(asyncio.create_task(slot.generate_raw(USER)))
-                await asyncio.sleep(0.5)
+                await asyncio.sleep(0.05)
 
         background: list[asyncio.Task[headgate.Reply]] = []
         await leave_early()
@@ -210,8 +210,8 @@ def test_a_block_left_while_a_generation_waits_or_runs_leaks_no_slot() -> None:
         assert stage.all_free
         assert (await other).content
 
-    for interval_s in (0.0, 10.0):
-        virtual.run(lambda world, interval_s=interval_s: main(world, interval_s=interval_s))  # type: ignore[misc]
+    for interval_s in (0.0, 0.3):
+        run(lambda world, interval_s=interval_s: main(world, interval_s=interval_s))  # type: ignore[misc]
 
 
 def test_a_holder_from_before_a_pause_does_not_keep_the_probe_out() -> None:

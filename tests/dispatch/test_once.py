@@ -186,7 +186,7 @@ def test_after_a_crash_past_sending_the_operators_policy_decides(
         heir = gateway(world, tmp_path, idempotency={"unknown": unknown})
         await heir.jobs.count()
         # As a crash leaves it: the node gone, its key still `sent`.
-        await heir._durable.store.bury_nodes([dying._durable.node.id], now=world.clock.utc().timestamp())
+        await heir._durable.store.bury_dead([dying._durable.node.id])
         if runs:
             assert not (await ask(heir)).replayed
             assert calls(heir) == 1
@@ -214,12 +214,106 @@ def test_a_key_that_was_reserved_but_not_sent_runs_again_whatever_the_policy(tmp
         await world.clock.sleep(5)
         heir = gateway(world, tmp_path, idempotency={"unknown": "refuse"})
         await heir.jobs.count()
-        await heir._durable.store.bury_nodes([dying._durable.node.id], now=world.clock.utc().timestamp())
+        await heir._durable.store.bury_dead([dying._durable.node.id])
         assert not (await ask(heir)).replayed
         for task in (busy, waiting):
             task.cancel()
         await heir.aclose()
         await dying.aclose()
+
+    virtual.run(main)
+
+
+async def _declare_dead(victim: Gateway, by: Gateway) -> None:
+    """As its neighbours do when it has been silent for a lease; the process itself goes on."""
+    await by.durable.store.bury_dead([victim.durable.node.id])
+
+
+@pytest.mark.parametrize("other_takes_s", [1.0, 100.0])
+def test_a_process_that_was_overtaken_returns_the_recorded_answer(
+    tmp_path: Path, other_takes_s: float
+) -> None:
+    """Its own answer came, and does not count: whether the other one is recorded already, or much later."""
+
+    async def main(world: World) -> None:
+        slow, heir = (
+            gateway(world, tmp_path, latency_s=20.0),
+            gateway(world, tmp_path, latency_s=other_takes_s),
+        )
+        late = asyncio.create_task(ask(slow))
+        await world.clock.sleep(5)
+        await heir.jobs.count()
+        await _declare_dead(slow, heir)
+        recorded = await ask(heir)
+        assert (recorded.replayed, (await late).replayed) == (False, True)
+        assert (await late).request_id == recorded.request_id
+        assert (calls(slow), calls(heir)) == (1, 1)
+        for gate in (slow, heir):
+            assert (await ask(gate)).request_id == recorded.request_id
+            await gate.aclose()
+
+    virtual.run(main)
+
+
+def test_a_process_that_was_overtaken_before_it_sent_anything_makes_no_call(tmp_path: Path) -> None:
+    """It waits in its queue meanwhile; the answer of the process that took the key over is this caller's, too."""
+
+    async def main(world: World) -> None:
+        slow = gateway(world, tmp_path, latency_s=20.0, slots=1)
+        busy = asyncio.create_task(slow.complete(model="m", messages=HELLO))
+        await world.clock.sleep(1)
+        late = asyncio.create_task(ask(slow))
+        await world.clock.sleep(1)
+        heir = gateway(world, tmp_path)
+        await heir.jobs.count()
+        await _declare_dead(slow, heir)
+        recorded = await ask(heir)
+        assert (await late).request_id == recorded.request_id
+        await busy
+        assert (calls(slow), calls(heir)) == (1, 1)
+        await slow.aclose()
+        await heir.aclose()
+
+    virtual.run(main)
+
+
+def test_a_process_that_was_overtaken_gives_up_at_its_callers_deadline(tmp_path: Path) -> None:
+    """Its own answer does not count, and no other is recorded yet: the caller asks again later."""
+
+    async def main(world: World) -> None:
+        slow, heir = gateway(world, tmp_path, latency_s=20.0), gateway(world, tmp_path, latency_s=100.0)
+        late = asyncio.create_task(ask(slow, deadline_s=30))
+        await world.clock.sleep(5)
+        await heir.jobs.count()
+        await _declare_dead(slow, heir)
+        recorded = asyncio.create_task(ask(heir))
+        with pytest.raises(KeyInProgress):
+            await late
+        assert (await ask(slow)).request_id == (await recorded).request_id
+        assert (calls(slow), calls(heir)) == (1, 1)
+        await slow.aclose()
+        await heir.aclose()
+
+    virtual.run(main)
+
+
+def test_when_the_process_that_took_over_fails_the_first_answer_is_recorded(tmp_path: Path) -> None:
+    """The key is free again, and an answer that was paid for is there."""
+
+    async def main(world: World) -> None:
+        slow = gateway(world, tmp_path, latency_s=20.0)
+        heir = gateway(world, tmp_path, script=["transient"])
+        late = asyncio.create_task(ask(slow))
+        await world.clock.sleep(5)
+        await heir.jobs.count()
+        await _declare_dead(slow, heir)
+        with pytest.raises(CallFailed):
+            await ask(heir, retry=headgate.RetryPolicy(max_attempts=1))
+        assert not (await late).replayed
+        assert (await ask(heir)).request_id == (await late).request_id
+        assert (calls(slow), calls(heir)) == (1, 1)
+        await slow.aclose()
+        await heir.aclose()
 
     virtual.run(main)
 

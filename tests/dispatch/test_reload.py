@@ -7,7 +7,9 @@ import pytest
 from stage import USER
 
 from headgate import wiring
-from headgate.core.errors import UnknownModel
+from headgate.core.errors import UnknownModel, UpstreamMisconfigured
+from headgate.core.events import Event, UpstreamHeld
+from headgate.core.health import Condition
 from headgate.gateway import Gateway
 from headgate.planner import virtual
 from headgate.planner.virtual import World
@@ -64,5 +66,43 @@ def test_models_come_and_go() -> None:
         with pytest.raises(UnknownModel):
             await gateway.complete(model="a", messages=USER)
         assert "b" in gateway.routes.names()
+
+    virtual.run(main)
+
+
+def test_a_reload_lifts_the_hold_of_an_upstream_whose_settings_are_unchanged() -> None:
+    """The key was fixed at the provider: nothing in the settings changed."""
+    upstream = {"provider": "simulated", "latency_s": 1, "script": [{"status": 401}] * 3}
+
+    async def main(world: World) -> None:
+        gateway = build(world, a={"upstreams": [upstream]})
+        events: list[Event] = []
+        gateway.listen(events.append)
+        for _ in range(4):
+            with pytest.raises(UpstreamMisconfigured):
+                await gateway.complete(model="a", messages=USER)
+        held = gateway.routes.find("a").upstreams[0]
+        assert (held.condition, held.calls_made) == (Condition.HELD, 3)
+        gateway.reload(read(a={"upstreams": [upstream]}))
+        assert gateway.routes.find("a").upstreams[0] is held
+        assert held.condition is Condition.OK
+        began_at = world.clock.now()
+        await gateway.complete(model="a", messages=USER)
+        assert world.clock.now() == pytest.approx(began_at + 1)
+        assert [event.held for event in events if isinstance(event, UpstreamHeld)] == [True, False]
+
+    virtual.run(main)
+
+
+def test_a_reload_lifts_the_holds_of_a_family_s_members() -> None:
+    upstream = {"provider": "simulated", "latency_s": 0, "script": [{"status": 401}] * 3}
+
+    async def main(world: World) -> None:
+        gateway = build(world, **{"family/*": {"upstreams": [upstream]}})
+        for _ in range(3):
+            with pytest.raises(UpstreamMisconfigured):
+                await gateway.complete(model="family/instant", messages=USER)
+        gateway.reload(read(**{"family/*": {"upstreams": [upstream]}}))
+        await gateway.complete(model="family/instant", messages=USER)
 
     virtual.run(main)

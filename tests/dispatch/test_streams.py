@@ -6,6 +6,7 @@ import gc
 from typing import Any
 
 import pytest
+from loops import Run, World
 from stage import USER, Stage, set_stage
 
 from headgate.core import events
@@ -21,9 +22,9 @@ from headgate.core.errors import (
 )
 from headgate.dispatch.streams import ReplyStream
 from headgate.planner import virtual
-from headgate.planner.virtual import World
 
 NO_JITTER = {"max_attempts": 3, "first_wait_s": 1.0, "jitter": "none"}
+QUICK = {**NO_JITTER, "first_wait_s": 0.01}
 
 
 async def _read(stage: Stage, **options: Any) -> str:
@@ -31,9 +32,9 @@ async def _read(stage: Stage, **options: Any) -> str:
         return "".join([chunk.text async for chunk in stream])
 
 
-def test_a_stream_gives_the_same_text_as_a_whole_answer_and_knows_its_usage() -> None:
+def test_a_stream_gives_the_same_text_as_a_whole_answer_and_knows_its_usage(run: Run) -> None:
     async def main(world: World) -> None:
-        stage = set_stage(world, {"chunks": 5, "chunk_gap_s": 0.1}, keep_events=True)
+        stage = set_stage(world, {"chunks": 5, "chunk_gap_s": 0.01}, keep_events=True)
         whole = await stage.gateway.complete(model="m", messages=USER)
         async with stage.gateway.stream(model="m", messages=USER) as stream:
             text = "".join([chunk.text async for chunk in stream])
@@ -43,25 +44,25 @@ def test_a_stream_gives_the_same_text_as_a_whole_answer_and_knows_its_usage() ->
         assert stage.all_free
         assert sum(isinstance(event, events.Responded) for event in stage.events) == 2
 
-    virtual.run(main)
+    run(main)
 
 
-def test_a_stream_that_fails_before_its_first_content_is_retried() -> None:
+def test_a_stream_that_fails_before_its_first_content_is_retried(run: Run) -> None:
     async def main(world: World) -> None:
-        stage = set_stage(world, {"latency_s": 0, "script": [503, "blank", "ok"]}, retry=NO_JITTER)
+        stage = set_stage(world, {"latency_s": 0, "script": [503, "blank", "ok"]}, retry=QUICK)
         assert await _read(stage)
         assert stage.provider.calls == 3
         assert stage.all_free
 
-    virtual.run(main)
+    run(main)
 
 
-def test_a_stream_that_breaks_after_its_first_content_is_cut_and_never_retried() -> None:
+def test_a_stream_that_breaks_after_its_first_content_is_cut_and_never_retried(run: Run) -> None:
     """A retry would repeat text that was already shown."""
 
     async def main(world: World) -> None:
         stage = set_stage(
-            world, {"latency_s": 0, "chunks": 8, "script": ["cut"]}, retry=NO_JITTER, keep_events=True
+            world, {"latency_s": 0, "chunks": 8, "script": ["cut"]}, retry=QUICK, keep_events=True
         )
         stream = stage.gateway.stream(model="m", messages=USER)
         assert [bool((await anext(stream)).text) for _ in range(3)] == [True] * 3
@@ -71,7 +72,7 @@ def test_a_stream_that_breaks_after_its_first_content_is_cut_and_never_retried()
         assert stage.all_free
         assert [event.error for event in stage.events if isinstance(event, events.Responded)] == ["transient"]
 
-    virtual.run(main)
+    run(main)
 
 
 def test_a_stalled_stream_ends_after_idle_s() -> None:
@@ -113,18 +114,18 @@ def test_the_deadline_holds_in_the_middle_of_a_stream() -> None:
     virtual.run(main)
 
 
-def test_a_refused_stream_raises_before_anything_is_sent() -> None:
+def test_a_refused_stream_raises_before_anything_is_sent(run: Run) -> None:
     """An earlier system sent its 200 first and looked for a slot afterwards."""
 
     async def main(world: World) -> None:
-        stage = set_stage(world, {"slots": 1, "depth": 1, "latency_s": 5})
+        stage = set_stage(world, {"slots": 1, "depth": 1, "latency_s": 0.3})
         waiting = [asyncio.create_task(stage.gateway.complete(model="m", messages=USER)) for _ in range(2)]
-        await asyncio.sleep(1)
+        await asyncio.sleep(0.05)
         with pytest.raises(QueueFull):
             await _read(stage)
         await asyncio.gather(*waiting)
 
-    virtual.run(main)
+    run(main)
 
 
 @pytest.mark.parametrize("how", ["break", "cancel", "drop", "exception"])
@@ -158,16 +159,16 @@ def test_a_stream_left_half_read_frees_its_slot_and_stops_the_provider(how: str)
     virtual.run(main)
 
 
-def test_a_stream_that_ends_without_content_is_bad_output() -> None:
+def test_a_stream_that_ends_without_content_is_bad_output(run: Run) -> None:
     async def main(world: World) -> None:
-        stage = set_stage(world, {"latency_s": 0, "script": ["blank"] * 3}, retry=NO_JITTER)
+        stage = set_stage(world, {"latency_s": 0, "script": ["blank"] * 3}, retry=QUICK)
         with pytest.raises(OutputInvalid):
             await _read(stage)
 
-    virtual.run(main)
+    run(main)
 
 
-def test_five_cut_streams_open_the_breaker() -> None:
+def test_five_cut_streams_open_the_breaker(run: Run) -> None:
     async def main(world: World) -> None:
         stage = set_stage(world, {"latency_s": 0.01, "script": ["cut"] * 5})
         for _ in range(5):
@@ -177,10 +178,10 @@ def test_five_cut_streams_open_the_breaker() -> None:
             await _read(stage)
         assert stage.provider.calls == 5
 
-    virtual.run(main)
+    run(main)
 
 
-def test_two_streams_may_not_share_a_request_id() -> None:
+def test_two_streams_may_not_share_a_request_id(run: Run) -> None:
     async def main(world: World) -> None:
         stage = set_stage(world, {})
         async with stage.gateway.stream(model="m", messages=USER, request_id="one"):
@@ -188,21 +189,21 @@ def test_two_streams_may_not_share_a_request_id() -> None:
                 await _read(stage, request_id="one")
         assert await _read(stage, request_id="one")
 
-    virtual.run(main)
+    run(main)
 
 
-def test_a_started_stream_is_never_preempted() -> None:
+def test_a_started_stream_is_never_preempted(run: Run) -> None:
     async def main(world: World) -> None:
         stage = set_stage(
-            world, {"slots": 1, "latency_s": 0.1, "chunks": 10, "chunk_gap_s": 1.0, "preempt": True}
+            world, {"slots": 1, "latency_s": 0.01, "chunks": 10, "chunk_gap_s": 0.03, "preempt": True}
         )
         reading = asyncio.create_task(_read(stage, lane="batch"))
-        await asyncio.sleep(2)
+        await asyncio.sleep(0.1)
         await stage.gateway.complete(model="m", messages=USER)
         assert reading.done()
         assert await reading
 
-    virtual.run(main)
+    run(main)
 
 
 def test_the_deadline_frees_the_slot_also_while_nobody_reads() -> None:
@@ -221,18 +222,18 @@ def test_the_deadline_frees_the_slot_also_while_nobody_reads() -> None:
     virtual.run(main)
 
 
-def test_closing_a_stream_while_it_opens_leaks_no_slot() -> None:
+def test_closing_a_stream_while_it_opens_leaks_no_slot(run: Run) -> None:
     async def main(world: World) -> None:
-        stage = set_stage(world, {"latency_s": 5.0})
+        stage = set_stage(world, {"latency_s": 0.5})
         stream = stage.gateway.stream(model="m", messages=USER)
         opening = asyncio.create_task(stream.__aenter__())
-        await asyncio.sleep(1)
+        await asyncio.sleep(0.1)
         await stream.aclose()
         with pytest.raises(InvalidRequest):
             await opening
         assert stage.all_free
 
-    virtual.run(main)
+    run(main)
 
 
 def test_a_stream_has_one_reader() -> None:
@@ -257,7 +258,7 @@ async def _texts(stream: ReplyStream) -> list[str]:
     return [chunk.text async for chunk in stream]
 
 
-def test_a_stream_that_never_took_off_frees_nobody_else_s_id() -> None:
+def test_a_stream_that_never_took_off_frees_nobody_else_s_id(run: Run) -> None:
     async def main(world: World) -> None:
         stage = set_stage(world, {})
         async with stage.gateway.stream(model="m", messages=USER, request_id="one"):
@@ -268,7 +269,7 @@ def test_a_stream_that_never_took_off_frees_nobody_else_s_id() -> None:
             with pytest.raises(DuplicateRequest):
                 await _read(stage, request_id="one")
 
-    virtual.run(main)
+    run(main)
 
 
 def test_a_stream_s_attempt_is_told_with_its_own_number_and_time() -> None:
@@ -288,7 +289,7 @@ def test_a_stream_s_attempt_is_told_with_its_own_number_and_time() -> None:
     virtual.run(main)
 
 
-def test_a_stream_that_is_over_cannot_be_entered_again() -> None:
+def test_a_stream_that_is_over_cannot_be_entered_again(run: Run) -> None:
     async def main(world: World) -> None:
         stage = set_stage(world, {"script": [400]}, keep_events=True)
         closed = stage.gateway.stream(model="m", messages=USER, request_id="x")
@@ -303,4 +304,4 @@ def test_a_stream_that_is_over_cannot_be_entered_again() -> None:
         assert sum(isinstance(event, events.Responded) for event in stage.events) == 1
         assert await _read(stage, request_id="x")
 
-    virtual.run(main)
+    run(main)

@@ -17,6 +17,7 @@ from headgate import wiring
 from headgate.cli.app import app
 from headgate.core.alert_rules import (
     BREAKER_OPEN_S,
+    CALM_S,
     FAILED_RUNS,
     FEWEST_SAMPLES,
     LEAST_FREE_GB,
@@ -27,7 +28,9 @@ from headgate.core.alert_rules import (
     words,
 )
 from headgate.core.alerts import Reading
+from headgate.core.outcomes import REFUSED, Outcome
 from headgate.observe.alerts import JUDGE_EVERY_S, MOST_REMEMBERED
+from headgate.observe.loop_lag import TICK_S, WINDOW_S
 
 ROOT = Path(__file__).parents[2]
 RULES = yaml.safe_load((ROOT / "ops/prometheus-alerts.yml").read_text())["groups"][0]["rules"]
@@ -146,9 +149,13 @@ def test_prometheus_asks_for_the_same_thresholds_as_the_gateway_itself() -> None
         ("HeadgateRetryFailures", usual.retry_failure_rate),
         ("HeadgateDuplicateKeys", usual.duplicate_key_rate),
         ("HeadgateJobDelay", usual.job_delay_s),
+        ("HeadgateRejections", usual.rejected_rate),
+        ("HeadgateErrors", usual.error_rate),
+        ("HeadgateServerErrors", usual.server_error_rate),
     ):
         assert f"> {threshold:g} and " in EXPRESSIONS[name]
         assert EXPRESSIONS[name].endswith(f">= {FEWEST_SAMPLES}")
+    assert EXPRESSIONS["HeadgateLoopLag"].endswith(f"> {usual.loop_lag_s:g}")
     assert (
         next(rule for rule in RULES if rule["alert"] == "HeadgateBreakerOpen")["for"]
         == f"{BREAKER_OPEN_S / 60:g}m"
@@ -205,6 +212,15 @@ def test_the_alerts_page_names_every_rule_with_its_numbers() -> None:
     assert f"more than {STORE_DOWN_S:g} s" in rows["store_down"]
     assert f"less than {LEAST_FREE_GB:g} GB" in rows["disk_full"]
     assert f"{LEAST_FREE_GB + ROOM_AGAIN_GB:g} GB" in rows["disk_full"]
+    assert f"({usual.rejected_rate:.0%})".replace("%", " %") in rows["rejections"]
+    assert f"({usual.error_rate:.0%})".replace("%", " %") in rows["errors"]
+    assert f"({usual.server_error_rate:.0%})".replace("%", " %") in rows["server_errors"]
+    assert (usual.latency_p99_s, "(off)" in rows["latency"]) == (None, True)
+    assert f"({usual.loop_lag_s:g} s)" in rows["loop_lag"]
+    assert f"for {(CALM_S + WINDOW_S) / 60:g} minutes" in rows["loop_lag"]
+    assert f"by a timer every {TICK_S:g} s" in PAGE
+    assert [outcome for outcome in Outcome if f": `{outcome}` |" not in PAGE] == []
+    assert [code for code in REFUSED if f"`{code}`" not in PAGE] == []
     assert FAILED_RUNS == 1
     assert "two runs" in rows["runs_failing"]
     assert f"look every {JUDGE_EVERY_S:g} seconds" in PAGE

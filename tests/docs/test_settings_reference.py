@@ -22,6 +22,7 @@ from headgate.core.webhook import WebhookRules
 from headgate.dispatch.routes import Gather
 from headgate.providers.simulated import options_for
 from headgate.settings import Limits, ModelSettings, Settings, UpstreamSettings, load
+from headgate.settings.dotenv import read_dotenv
 from headgate.settings.records import ALWAYS_THERE
 from headgate.settings.summary import summary
 
@@ -150,3 +151,14 @@ def test_the_report_is_the_one_the_page_shows() -> None:
         wiring.read_settings(yaml.safe_load(blocks("yaml")[1]), env={})
 
     assert str(caught.value) == blocks("text")[1].rstrip("\n")
+
+
+def test_the_example_of_dotenv_is_read_as_the_page_says(tmp_path: Path) -> None:
+    [example] = blocks("dotenv")
+    (tmp_path / ".env").write_text(example, encoding="utf-8")
+    assert read_dotenv(tmp_path / ".env") == {
+        "OPENAI_API_KEY": "sk-…",
+        "SMTP_PASSWORD": "taken as it is: $ # \\",
+        "GREETING": 'with \n, \t, " and \\',
+        "EMPTY": "",
+    }

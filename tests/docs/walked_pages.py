@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import internal_errors
+
 DOCS: Final = Path(__file__).parents[2] / "docs"
 PORT: Final = "8400"
 _FENCE: Final = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```", flags=re.DOTALL | re.MULTILINE)
@@ -61,6 +63,7 @@ class Walk:
             **extra,
         }
         self._servers: list[subprocess.Popen[str]] = []
+        self._log = folder.with_name("log")
 
     def take(self, language: str, label: str, text: str) -> None:
         text = text.replace(f":{PORT}", f":{self.port}")
@@ -71,9 +74,9 @@ class Walk:
         elif language == "sh" and label == "serve":
             self._serve(text)
         elif language == "sh" and label in {"", "run"}:
-            self._run(text)
+            self.run(text)
 
-    def _run(self, script: str) -> None:
+    def run(self, script: str) -> None:
         ran = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script],
             cwd=self.folder,
@@ -87,14 +90,15 @@ class Walk:
         assert ran.returncode == 0, f"{script}\n{ran.stdout}\n{ran.stderr}"
 
     def _serve(self, command: str) -> None:
-        server = subprocess.Popen(
-            ["bash", "-c", f"exec {command}"],
-            cwd=self.folder,
-            env=self._env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
+        with self._log.open("ab") as log:
+            server = subprocess.Popen(
+                ["bash", "-c", f"exec {command}"],
+                cwd=self.folder,
+                env=self._env,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
         self._servers.append(server)
         assert server.stdout is not None
         assert "headgate" in server.stdout.readline()
@@ -105,6 +109,8 @@ class Walk:
         for server in self._servers:
             server.communicate(timeout=PATIENCE_S)
             assert server.returncode == 0
+        if self._log.exists():
+            internal_errors.read(self._log.read_bytes())
 
 
 def settings_of(page: str) -> dict[str, str]:
@@ -116,8 +122,9 @@ def settings_of(page: str) -> dict[str, str]:
     }
 
 
-def walk(page: str, folder: Path, **extra: str) -> str:
-    """Do what the page says; everything must work. What its commands said."""
+@contextmanager
+def walking(page: str, folder: Path, **extra: str) -> Iterator[Walk]:
+    """Do what the page says; everything must work. Its servers run until the block ends."""
     with command_folder(folder) as shims:
         place = folder / "place"
         place.mkdir()
@@ -125,6 +132,12 @@ def walk(page: str, folder: Path, **extra: str) -> str:
         try:
             for block in blocks((DOCS / page).read_text()):
                 walked.take(*block)
+            yield walked
         finally:
             walked.close()
-    return walked.said
+
+
+def walk(page: str, folder: Path, **extra: str) -> str:
+    """The same, for a page that leaves nothing to look at but what its commands said."""
+    with walking(page, folder, **extra) as walked:
+        return walked.said

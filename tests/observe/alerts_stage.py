@@ -13,6 +13,7 @@ from stage import USER
 import headgate
 from headgate import Context, wiring
 from headgate.core.job import Job
+from headgate.core.ports.clock import Clock
 from headgate.observe.alerts import JUDGE_EVERY_S, Alerts
 from headgate.wiring.alerting import alerting
 
@@ -78,14 +79,15 @@ async def watched(
     log: pytest.LogCaptureFixture,
     *upstreams: Mapping[str, Any],
     webhooks: Mapping[str, Any] | None = None,
+    clock: Clock | None = None,
     **settings: Any,
 ) -> AsyncIterator[Watched]:
-    """As `stages.open`, with alerts that judge until the block ends."""
+    """As `stages.open`, with alerts that judge until the block ends, by a clock of their own where one is given."""
     log.set_level(logging.INFO)
     told = {"url": NOWHERE, "events": ["alert"], **(webhooks or {})}
     stage = await stages.open(*upstreams, webhooks=told, **settings)
     await stage.gateway.durable.start()
     kept: dict[str, Any] = {name: settings[name] for name in ("alerts", "apps") if name in settings}
     read = wiring.read_settings({"data_dir": str(stages.folder), **kept}, env={})
-    async with alerting(read, stage.gateway, stages.world.clock) as alerts:
+    async with alerting(read, stage.gateway, clock or stages.world.clock) as alerts:
         yield Watched(stage, alerts, log)

@@ -54,7 +54,7 @@ def test_a_response_is_one_line_with_exactly_these_fields(
         ("timestamp", "2026-03-04T12:00:00.123Z"),
         ("request_id", "r-1"),
         ("agent_id", "researcher"),
-        ("latency_ms", 12.5),
+        ("latency_ms", 12),
         ("status", status),
     ]
     assert read(tmp_path / "retries.jsonl") == []

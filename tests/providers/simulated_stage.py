@@ -26,8 +26,14 @@ class FakeClock:
     def now(self) -> float:
         return self.time
 
+    def since_boot(self) -> float:
+        return self.time
+
     def utc(self) -> datetime:
         return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.time)
+
+    def follow(self, epoch_s: float) -> None:
+        self.time = epoch_s
 
     async def sleep(self, seconds: float) -> None:
         self.sleeps.append(seconds)

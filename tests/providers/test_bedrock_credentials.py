@@ -288,7 +288,8 @@ async def scene():
 asyncio.run(scene())
 """
     assert (
-        _run(code) == "misconfigured missing_extra bedrock needs its extra: pip install 'headgate[bedrock]'"
+        _run(code)
+        == "misconfigured missing_extra bedrock needs its extra: pip install '.[bedrock]' in a clone of Headgate"
     )
 
 

@@ -95,5 +95,5 @@ def test_a_missing_extra_is_told_with_the_way_to_get_it(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "botocore", None)
 
     assert problems({"region": "us-east-1"}) == [
-        "provider: bedrock needs its extra: pip install 'headgate[bedrock]'"
+        "provider: bedrock needs its extra: pip install '.[bedrock]' in a clone of Headgate"
     ]

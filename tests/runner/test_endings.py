@@ -87,7 +87,7 @@ async def followers(stage: JobStage) -> list[Any]:
 
 
 async def claim_for(other: Durable, node: str, stage: JobStage) -> Claim:
-    await other.store.join(node, now=stage.epoch, lease_s=FAR_S)
+    await other.store.join(node)
     (claim,) = await other.store.claim([Want("", 1)], node=node, suspects=1, now=stage.epoch)
     return claim
 
@@ -166,9 +166,9 @@ async def test_a_poisonous_job_brings_its_follow_ups(stages: JobStages) -> None:
     ends = Ends()
     async with durable(stages, stage, ends) as other:
         handle = await stage.submit(echo, webhook=HOOK, metadata={"who": "me"})
-        for _ in range(3):
-            await claim_for(other, "doomed", stage)
-            await other.store.leave("doomed")
+        for number in range(3):
+            await claim_for(other, f"doomed-{number}", stage)
+            await other.store.bury_dead([f"doomed-{number}"])
             await other._upkeep.rescue()
 
     assert await followers(stage) == [[handle.id, "dead_letter"]]

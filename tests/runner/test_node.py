@@ -23,8 +23,8 @@ class Machine:
         self.folder = folder / "nodes"
         self.store = SqliteStore(folder / "jobs.db", clock=SystemClock(), new_id=new_id)
 
-    def node(self) -> Node:
-        return Node(self.store, folder=self.folder, clock=SystemClock(), new_id=new_id, lease_s=30.0)
+    def node(self, lease_s: float = 30.0) -> Node:
+        return Node(self.store, folder=self.folder, clock=SystemClock(), new_id=new_id, lease_s=lease_s)
 
     @property
     def files(self) -> list[str]:
@@ -63,14 +63,33 @@ def test_the_living_are_left_alone_and_the_dead_buried(tmp_path: Path) -> None:
     async def live(machine: Machine) -> None:
         living, newcomer = machine.node(), machine.node()
         await living.start()
-        await machine.store.join("dead", now=living.now(), lease_s=30.0)
+        await machine.store.join("dead")
         (machine.folder / "dead.lock").touch()
         await newcomer.start()
         try:
-            assert sorted(await nodes_of(machine.store)) == sorted([living.id, newcomer.id])
+            assert list((await machine.store.renew(living.id)).beats) == [newcomer.id]
             assert machine.files == sorted([f"{living.id}.lock", f"{newcomer.id}.lock"])
         finally:
             await newcomer.stop()
+            await living.stop()
+
+    on_a_machine(tmp_path, live)
+
+
+def test_a_node_that_runs_buries_a_neighbour_that_died_since_it_started(tmp_path: Path) -> None:
+    """A gateway without a worker has no upkeep, and callers wait for the keys of the dead one."""
+
+    async def live(machine: Machine) -> None:
+        living = machine.node(lease_s=1.0)
+        await living.start()
+        await machine.store.join("dead")
+        (machine.folder / "dead.lock").touch()
+        try:
+            async with asyncio.timeout(30):
+                while "dead.lock" in machine.files:  # noqa: ASYNC110 - what it waits for happens on the disk
+                    await asyncio.sleep(0.05)
+            assert not (await machine.store.renew("dead")).alive
+        finally:
             await living.stop()
 
     on_a_machine(tmp_path, live)

@@ -107,3 +107,26 @@ async def test_jobs_that_are_done_but_not_written_do_not_pile_up_without_end(sta
     for handle in handles:
         assert (await handle.wait()).attempts == 1
     assert stage.provider.calls == 40
+
+
+@on_job_stages
+async def test_upkeep_that_fails_twice_in_a_row_warns_once(
+    stages: JobStages, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once may be a restart of the database. From the second time on an operator must know that no job is rescued."""
+    stage = await stages.open(tasks=[echo], work=False)
+    await stage.submit(echo, 1)
+    upkeep = stage.gateway.durable._upkeep
+    rescue = next(duty for duty in upkeep.duties if duty.name == "rescue")
+    await stage.gateway.durable.store.aclose()
+    warned = []
+    for _ in range(4):
+        caplog.clear()
+        with caplog.at_level("WARNING", "headgate"):
+            await upkeep._do(rescue)
+        warned.append(
+            [record.getMessage() for record in caplog.records if "upkeep rescue" in record.getMessage()]
+        )
+
+    assert [len(messages) for messages in warned] == [0, 1, 0, 0]
+    assert "2 time(s) in a row" in warned[1][0]

@@ -248,7 +248,7 @@ def test_tc_011_retries_are_logged_with_the_documented_fields(tmp_path: Path) ->
 
 def test_tc_012_responses_are_logged_with_the_documented_fields(tmp_path: Path) -> None:
     async def main(world: World) -> None:
-        stage = set_stage(world, {"latency_s": 0.25, "script": ["ok", 400]})
+        stage = set_stage(world, {"latency_s": 0.2503, "script": ["ok", 400]})
 
         async def both() -> None:
             await stage.gateway.complete(model="m", messages=USER, request_id="r1", agent_id="planner")
@@ -266,7 +266,7 @@ def test_tc_012_responses_are_logged_with_the_documented_fields(tmp_path: Path) 
         ("r1", "planner", "success"),
         ("r2", None, "error"),
     ]
-    assert lines[0]["latency_ms"] == 250
+    assert [(line["latency_ms"], type(line["latency_ms"])) for line in lines] == [(250, int), (250, int)]
     assert lines[0]["timestamp"] == "2026-01-01T00:00:00.250Z"
 
 

@@ -44,7 +44,8 @@ async def test_002_retry_failure_rate_more_than_5_percent(stages: JobStages, cap
     upstream = {"provider": "simulated", "model": "instant", "script": script, "breaker": False}
     retry = {"max_attempts": 2, "jitter": "none", "first_wait_s": 0.1}
     models = {"r": {"upstreams": [upstream], "retry": retry}}
-    async with watched(stages, caplog, models=models, work=False) as seen:
+    # Two of these 20 requests fail: `errors` would fire, too.
+    async with watched(stages, caplog, models=models, work=False, alerts={"error_rate": 0.5}) as seen:
         for _ in range(18):
             await seen.stage.gateway.complete(model="r", messages=USER)
         with pytest.raises(HeadgateError):

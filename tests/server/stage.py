@@ -51,11 +51,12 @@ async def opened(
     mount: Callable[[Gateway], Sequence[AppRoute]] | None = None,
     tracing: Tracing | None = None,
     alerts: AlertBoard | None = None,
+    providers: Mapping[str, wiring.ProviderKind] = wiring.PROVIDERS,
 ) -> AsyncIterator[House]:
     """Serve these settings until the block ends; `mount` in place of the applications they list."""
     clock = SystemClock()
-    checked = wiring.read_settings(settings, env={})
-    gateway = wiring.build(checked, clock=clock, tasks=tasks, tracing=tracing)
+    checked = wiring.read_settings(settings, env={}, providers=providers)
+    gateway = wiring.build(checked, clock=clock, tasks=tasks, tracing=tracing, providers=providers)
     serving = Serving(
         gateway,
         access or OpenAccess(),

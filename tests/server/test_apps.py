@@ -185,6 +185,7 @@ def test_a_process_that_goes_away_takes_no_new_work_but_shows_what_there_is(play
     _play(play, scene)
 
 
+@pytest.mark.provokes_internal_error
 def test_what_nobody_foresaw_is_500_without_its_words(play: Play, caplog: pytest.LogCaptureFixture) -> None:
     async def scene(gateway: Locked, toy: Toy, key: str) -> None:
         answer = await gateway.post("/broken", None, key)
@@ -228,7 +229,13 @@ def test_a_refusal_comes_before_any_byte(play: Play) -> None:
     _play(play, scene)
 
 
-@pytest.mark.parametrize(("how", "code"), [("fails", "deadline_exceeded"), ("breaks", "internal")])
+@pytest.mark.parametrize(
+    ("how", "code"),
+    [
+        ("fails", "deadline_exceeded"),
+        pytest.param("breaks", "internal", marks=pytest.mark.provokes_internal_error),
+    ],
+)
 def test_after_the_first_byte_a_failure_is_an_event(
     play: Play, how: str, code: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -134,9 +134,9 @@ def test_a_batch_can_be_cancelled_and_its_rest_retried(play: Play) -> None:
             await until_done(client, batch, 3)
             assert (await client.batches.cancel(batch.id)).status == "cancelling"
             # The lines that run are told at the node's next renewal; here nobody wants to wait for that.
-            await house.gateway.durable.node._renew_once()
+            await house.gateway.durable.node._renew()
             while (over := await client.batches.retrieve(batch.id)).status not in ENDED:
-                await house.gateway.durable.node._renew_once()
+                await house.gateway.durable.node._renew()
                 await asyncio.sleep(0.05)
             assert over.status == "cancelled"
             assert len(await lines_of(client, over.output_file_id)) == 3

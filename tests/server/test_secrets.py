@@ -208,6 +208,7 @@ def _broken_stream(original: Any, words: str, *, at_once: bool) -> Any:
     return stream_break
 
 
+@pytest.mark.provokes_internal_error
 def test_a_crash_of_our_own_tells_nothing_either(
     play: Play, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -109,3 +109,17 @@ def test_a_mistake_in_them_names_the_variable() -> None:
         "models.summary.upstreams[0].depth: must be a whole number, not 'many' (set by MAX_QUEUE_DEPTH)",
         "apps.articles.max_repetition_retries: must be at least 0, not -1 (set by MAX_REPETITION_RETRIES)",
     ]
+
+
+WEBHOOKS = {"webhooks": {"url": "https://example.org/hook"}}
+
+
+@pytest.mark.parametrize("app", ["articles", "bookmarks"])
+def test_results_that_leave_by_a_webhook_are_simulated_only_on_purpose(app: str) -> None:
+    """Without a model the simulated one answers, and a receiver elsewhere cannot tell."""
+    with pytest.raises(InvalidSettings, match=rf"apps\.{app}\.model: is not set, and webhooks\.url"):
+        read({app: None}, **WEBHOOKS)
+    assert read({app: {"model": "simulated"}}, **WEBHOOKS).apps[app].model == "simulated"
+    assert read({app: None}, webhooks={**WEBHOOKS["webhooks"], "events": ["alert"]}).apps[app]
+    real = {"simulated": {"upstreams": [{"provider": "openai", "model": "x", "api_key": "k"}]}}
+    assert wiring.read_settings({"models": real, "apps": {app: None}, **WEBHOOKS}, env={}).apps[app]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from headgate import wiring
+from headgate.core.errors import UnknownModel
 from headgate.core.problems import InvalidSettings, Problem
 from headgate.settings import Settings, load
 
@@ -157,3 +158,42 @@ def test_the_real_providers_take_what_the_environment_brings() -> None:
     settings = wiring.read_settings(None, env=env)
 
     assert list(settings.models) == [*ALWAYS, "openai/*", "anthropic/*", "ollama/*", "bedrock/*"]
+
+
+@pytest.mark.parametrize(
+    ("model", "variable"),
+    [
+        ("openai/gpt-5", "OPENAI_API_KEY"),
+        ("anthropic/claude-sonnet-4-5", "ANTHROPIC_API_KEY"),
+        ("ollama/gemma3:4b", "OLLAMA_HOST"),
+        ("bedrock/us.amazon.nova-lite-v1:0", "AWS credentials"),
+    ],
+)
+def test_a_model_that_a_file_took_away_is_missed_with_the_reason(
+    model: str, variable: str, tmp_path: Path
+) -> None:
+    """It was there until a settings file was written; the key is still set."""
+    (tmp_path / "headgate.yaml").write_text("models: {chat: {upstreams: [{provider: simulated}]}}")
+    gateway = wiring.build(wiring.read_settings(None, env={"OPENAI_API_KEY": SECRET}))
+
+    with pytest.raises(UnknownModel) as missed:
+        gateway.routes.find(model)
+
+    family = model.partition("/")[0] + "/*"
+    assert str(missed.value) == (
+        f"no model is called {model!r}; known: chat, simulated, simulated/*. Without a settings file {family} comes from"
+        f" {variable}; a settings file replaces the models from the environment: add {family} under `models` in it"
+    )
+
+
+def test_other_names_are_missed_without_a_word_about_the_environment(tmp_path: Path) -> None:
+    gateway = wiring.build(
+        wiring.read_settings(
+            {"models": {"openai/*": {"upstreams": [{"provider": "openai", "api_key": SECRET}]}}}, env={}
+        )
+    )
+
+    assert gateway.routes.find("openai/gpt-5").model == "openai/gpt-5"
+    with pytest.raises(UnknownModel) as missed:
+        gateway.routes.find("gpt-5")
+    assert "environment" not in str(missed.value)

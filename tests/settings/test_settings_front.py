@@ -31,7 +31,13 @@ def test_without_a_word_only_this_machine_can_call() -> None:
 @pytest.mark.parametrize(
     ("listen", "mistake"),
     [
-        ("8400", "must be text, not 8400: quote it"),
+        ("18303", "must be an address and a port: write 127.0.0.1:18303, or 0.0.0.0:18303 for all addresses"),
+        (
+            "'18303'",
+            "must be an address and a port: write 127.0.0.1:18303, or 0.0.0.0:18303 for all addresses",
+        ),
+        ("99999", "must be an address and a port, such as '127.0.0.1:8400' or '[::1]:8400', not '99999'"),
+        ("true", "must be text, not true: quote it"),
         ("[1]", "must be text, not a list"),
         (
             "localhost",

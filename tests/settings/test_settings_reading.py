@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from settings.settings_stage import PROVIDERS, loaded
 
+from headgate import wiring
 from headgate.core.gate_rules import GateRules, Order
 from headgate.core.pacing import PacingRules
 from headgate.core.problems import InvalidSettings
@@ -189,6 +190,27 @@ def test_the_providers_of_settings_built_in_code_are_checked_too() -> None:
         "models.m.upstreams[1].color: is no option of cloud: 5",
         "models.m.upstreams[1].depht: is no option of cloud: 1; did you mean 'depth'?",
     ]
+
+
+@pytest.mark.parametrize("provider", ["azure", "gemini", "vertex", "groq", "mistral", "openrouter", "vllm"])
+def test_a_service_that_is_no_provider_is_answered_with_how_to_use_it(provider: str) -> None:
+    with pytest.raises(InvalidSettings) as caught:
+        wiring.read_settings({"models": {"m": {"upstreams": [{"provider": provider, "model": "x"}]}}}, env={})
+
+    (problem,) = caught.value.problems
+    assert str(problem) == (
+        f"models.m.upstreams[0].provider: no provider is called {provider!r}; known: anthropic, bedrock, ollama, openai,"
+        " simulated. For a service that speaks OpenAI's format write provider: openai, with its base_url"
+    )
+
+
+def test_a_slip_in_a_provider_s_name_is_only_answered_with_the_name() -> None:
+    with pytest.raises(InvalidSettings) as caught:
+        wiring.read_settings({"models": {"m": {"upstreams": [{"provider": "opnai", "model": "x"}]}}}, env={})
+
+    assert str(caught.value.problems[0]).endswith(
+        "did you mean 'openai'? known: anthropic, bedrock, ollama, openai, simulated"
+    )
 
 
 def test_the_file_in_the_working_directory_is_read_when_none_is_named(

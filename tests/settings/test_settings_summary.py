@@ -75,7 +75,10 @@ def test_the_summary_shows_what_is_in_force_and_marks_what_is_unusual() -> None:
         "  5 attempts, 5 s × 2 up to 900 s, jitter full; no tasks",
         "idempotency: keys kept 72 h, mismatch 409, unknown rerun",
         "webhooks: to jobs' own addresses only, answered within 15 s",
-        "alerts: above 10 dead letters an hour, 5 % failed retries, 50 % repeated keys, 300 s of delay",
+        (
+            "alerts: above 10 dead letters an hour, 5 % failed retries, 50 % repeated keys, 300 s of delay,"
+            " 10 % rejected requests, 5 % failed ones, 1 % internal errors, 0.5 s of loop lag"
+        ),
         f"http: listens at 127.0.0.1:8400, {limits}",
         "apps: none",
         "simulated: worst case: 2 calls, 90.5 s",
@@ -105,12 +108,17 @@ def test_the_summary_tells_database_jobs_keys_and_limits_as_they_are_set() -> No
           tasks: [news.tasks, "news.digest:app"]
         idempotency: {retention_h: 0.5, mismatch_status: 422, unknown: refuse}
         alerts: {dead_letters_per_hour: 0.5, retry_failure_rate: 0.125, duplicate_key_rate: 1, job_delay_s: 7.5,
+                 rejected_rate: 0.25, error_rate: 0.075, server_error_rate: 0.005, latency_p99_s: 12.5, loop_lag_s: 0.125,
                  webhook: "https://hooks.example/xoxb"}
         listen: "[::1]:0"
         limits: {body_bytes: 1, file_bytes: 2, header_timeout_s: 0.25, body_timeout_s: 3600, drain_s: 0, connections: 1}
         """
     limits = "bodies up to 1 bytes, files up to 2 bytes, headers within 0.25 s, bodies within 3600 s, 1 connections"
-    levels = "above 0.5 dead letters an hour, 12.5 % failed retries, 100 % repeated keys, 7.5 s of delay"
+    levels = (
+        "above 0.5 dead letters an hour, 12.5 % failed retries, 100 % repeated keys, 7.5 s of delay,"
+        " 25 % rejected requests, 7.5 % failed ones, 0.5 % internal errors, 12.5 s until 99 of 100 are answered,"
+        " 0.125 s of loop lag"
+    )
     ages = "expired after 31536000 s, revived after 1234567.5 s, kept 0.5 days"
     assert summary(loaded(text)).splitlines()[:7] == [
         "data in .headgate, logs in .headgate/logs, database postgresql://me@db:5432/news",

@@ -37,11 +37,25 @@ def test_all_of_the_alerts_is_read() -> None:
           retry_failure_rate: 0.2
           duplicate_key_rate: 0.9
           job_delay_s: 60
+          rejected_rate: 0.3
+          error_rate: 0.1
+          server_error_rate: 0.02
+          latency_p99_s: 30
+          loop_lag_s: 1
           webhook: {URL}
     """
     settings = loaded(text)
     assert settings.alerts == AlertRules(
-        dead_letters_per_hour=3, retry_failure_rate=0.2, duplicate_key_rate=0.9, job_delay_s=60, webhook=URL
+        dead_letters_per_hour=3,
+        retry_failure_rate=0.2,
+        duplicate_key_rate=0.9,
+        job_delay_s=60,
+        rejected_rate=0.3,
+        error_rate=0.1,
+        server_error_rate=0.02,
+        latency_p99_s=30,
+        loop_lag_s=1,
+        webhook=URL,
     )
     assert "xoxb" not in summary(settings) + repr(settings)
     assert mistakes_in("alerts: {retry_failure_rate: 5}") == [

@@ -43,7 +43,7 @@ async def opened(url: str, **options: Any) -> AsyncIterator[PostgresStore]:
     store = PostgresStore(url, **{"clock": SystemClock(), "new_id": new_id, **options})
     await store.open()
     try:
-        await store.join("n", now=NOW, lease_s=LEASE_S)
+        await store.join("n")
         yield store
     finally:
         await store.aclose()
@@ -76,13 +76,14 @@ class AheadClock(SystemClock):
     __slots__ = ("_ahead",)
 
     def __init__(self, ahead_s: float) -> None:
+        super().__init__()
         self.set(ahead_s)
 
     def set(self, ahead_s: float) -> None:
         self._ahead = timedelta(seconds=ahead_s)
 
     def utc(self) -> datetime:
-        return super().utc() + self._ahead
+        return super().utc() + (self._ahead if self._followed_from is None else timedelta())
 
 
 @contextmanager

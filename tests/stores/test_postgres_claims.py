@@ -5,7 +5,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from stores.postgres_stage import LEASE_S, NOW, a_job, after, opened, reached
+from stores.postgres_stage import NOW, a_job, after, opened, reached
 from wire import Wire
 
 from headgate.core.errors import StoreUnavailable
@@ -79,7 +79,7 @@ def test_a_caller_that_gives_up_strands_no_claims(postgres_url: str) -> None:
                 answer = (await asyncio.gather(task, return_exceptions=True))[0]
                 if isinstance(answer, list):
                     assert len(answer) == 1
-            await store.renew("n", now=NOW, lease_s=LEASE_S)
+            await store.renew("n")
             rest = await claimed(store, 100)
             running = (await store.count())["running"]
             assert running == 50
@@ -243,7 +243,7 @@ def test_every_commit_has_its_failpoints(postgres_url: str, monkeypatch: pytest.
             "cancel_batch",
             "replay",
             "discard",
-            "bury_nodes",
+            *("bury_dead", "bury_silent", "forget_nodes"),
             "expire",
             "revive",
             "prune",
@@ -259,14 +259,14 @@ def test_every_commit_has_its_failpoints(postgres_url: str, monkeypatch: pytest.
 async def _use_everything(store: PostgresStore) -> None:
     key = KeyClaim(endpoint="e", key="k", request_hash=b"h", expires_at=NOW + 60)
     record = RecordWrite(collection="c", id="r", body=b"1")
-    await store.join("n", now=NOW, lease_s=LEASE_S)
+    await store.join("n")
     await store.accept([a_job(), a_job(run_at=NOW + 1)], now=NOW)
     await store.ready(now=NOW + 2)
     (claim, *_) = await store.claim([Want("m", 9)], node="n", suspects=0, now=NOW)
     await store.save_step(claim.id, claim.lease, name="s", result=b"1", now=NOW)
     await store.save_progress(claim.id, claim.lease, progress=b"1")
     await store.settle([after(claim)], now=NOW)
-    await store.renew("n", now=NOW, lease_s=LEASE_S)
+    await store.renew("n")
     await store.cancel("nobody", now=NOW)
     await store.cancel_batch("none", tenant="t", now=NOW, limit=9)
     await store.replay(["nobody"], by="me", now=NOW, expires_after_s=9)
@@ -281,5 +281,7 @@ async def _use_everything(store: PostgresStore) -> None:
     await store.free("t", key, 1)
     await store.put_records("t", [record], now=NOW)
     await store.delete_record("t", "c", "r")
-    await store.bury_nodes(None, now=NOW)
+    await store.bury_silent("n", 0)
+    await store.bury_dead(["n"])
+    await store.forget_nodes()
     await store.leave("n")

@@ -130,7 +130,7 @@ VERBS: dict[str, Callable[[PostgresStore], Awaitable[object]]] = {
     "cancel": lambda store: store.cancel("job", now=NOW),
     "discard": lambda store: store.discard(["job"], by="me", now=NOW),
     "list": lambda store: store.select(JobFilter(), limit=10),
-    "renew": lambda store: store.renew("n", now=NOW, lease_s=30),
+    "renew": lambda store: store.renew("n"),
 }
 
 

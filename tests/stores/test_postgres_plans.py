@@ -17,7 +17,6 @@ from headgate.machine.clock import SystemClock
 from headgate.stores.postgres import PostgresStore
 from headgate.stores.postgres.base import SQL
 from headgate.stores.postgres.columns import back_row, columns, final_row
-from headgate.stores.postgres.times import DatabaseTime
 
 ROWS = 50_000
 BATCH = "case when n > 45000 then 'batch' || n % 10 end"
@@ -102,7 +101,9 @@ def check(url: str, statement: str, arguments: tuple[Any, ...], *indexes: str) -
         ("look", (), ("jobs_ready", "jobs_scheduled", "jobs_suspect")),
         ("promote", (NOW + 1, 1000), ("jobs_scheduled", "jobs_pkey")),
         ("give_back", ("n", [1, 2]), ("jobs_owned",)),
-        ("renew_node", ("n", NOW), ("jobs_owned",)),
+        ("renew_node", ("n",), ("jobs_owned",)),
+        ("bury_nodes", (["n"], None), ("jobs_owned",)),
+        ("forget_nodes", (), ("jobs_owned",)),
         ("lost", (100,), ("jobs_owned",)),
         ("uncancelled", (NOW, 100), ("jobs_owned",)),
         ("expire", (NOW, 100, ""), ("jobs_expiring", "jobs_pkey")),
@@ -118,6 +119,7 @@ def check(url: str, statement: str, arguments: tuple[Any, ...], *indexes: str) -
         ("save_progress", ("old-1", 1, b"1"), ("jobs_pkey",)),
         ("find_twins", ([1], ["t"], ["chat"], ["d"]), ("jobs_dedup",)),
         ("purge_keys", (NOW, 100), ("idempotency_keys_expires",)),
+        ("held_keys", ("n",), ("idempotency_keys_owner",)),
     ],
 )
 def test_a_statement_goes_by_its_index(
@@ -152,10 +154,9 @@ def test_settlements_go_by_the_primary_key(filled_url: str) -> None:
         async with opened(filled_url) as store:
             return list(await store.claim([Want("m2", 200)], node="n", suspects=0, now=NOW))
 
-    times = DatabaseTime(follow=False)
     settlements = [after(claim) for claim in asyncio.run(claims())]
-    final = columns(final_row(number, one, NOW, times) for number, one in enumerate(settlements))
-    back = columns(back_row(number, one, NOW, times) for number, one in enumerate(settlements))
+    final = columns(final_row(number, one, NOW) for number, one in enumerate(settlements))
+    back = columns(back_row(number, one, NOW) for number, one in enumerate(settlements))
 
     assert len(settlements) == 200
     check(filled_url, SQL.settle_final, tuple(final), "jobs_pkey")

@@ -61,8 +61,10 @@ def ended(child: "subprocess.Popen[str]") -> None:
 
 
 async def opened(path: Path) -> SqliteStore:
+    """A store that listens for jobs, as a worker's does."""
     store = SqliteStore(path, clock=SystemClock(), new_id=new_id)
     await store.open()
+    store.on_ready(lambda: None)
     return store
 
 

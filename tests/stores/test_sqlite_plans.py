@@ -54,6 +54,7 @@ STATEMENTS = {
     # ---- keys and records
     "find_key": "SEARCH idempotency_keys USING PRIMARY KEY (tenant=? AND endpoint=? AND key=?)",
     "mark_sent": "SEARCH idempotency_keys USING PRIMARY KEY (tenant=? AND endpoint=? AND key=?)",
+    "held_keys": "SEARCH idempotency_keys USING INDEX idempotency_keys_owner (owner=?)",
     "finish_key": "SEARCH idempotency_keys USING PRIMARY KEY (tenant=? AND endpoint=? AND key=?)",
     "unique_holder": "USING INDEX records_unique (tenant=? AND collection=? AND unique_key=?)",
     "find_record": "USING INDEX records_unique (tenant=? AND collection=? AND unique_key=?)",

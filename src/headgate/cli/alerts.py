@@ -8,14 +8,13 @@ import typer
 from rich.text import Text
 
 from headgate.cli.options import ConfigOption, JsonOption
+from headgate.cli.reaching import AtGateway
 from headgate.cli.remote import UrlOption, gateway_url, look_there, shaped
 from headgate.cli.screen import show, show_json, stdout
 from headgate.cli.tables import Column, Row, lay_out
 from headgate.cli.words import one_line, since
 
-app = typer.Typer(
-    help="Alerts of a gateway that serves: what is wrong, and what to do.", no_args_is_help=True
-)
+app = typer.Typer(help="List what is wrong at a running gateway, and what to do.", no_args_is_help=True)
 ActiveOption = Annotated[bool, typer.Option("--active", help="Only those that are not over.")]
 _COLUMNS: Final = (
     Column("alert"),
@@ -44,7 +43,8 @@ def list_alerts(
     config: ConfigOption = None,
 ) -> None:
     """List the alerts: those that are active, then those that are over. Each process has its own."""
-    told = look_there(gateway_url(url, config), lambda client: client.alerts())
+    there = gateway_url(url, config)
+    told = look_there(there, lambda client: client.alerts())
     alerts = shaped(told, list[Told])
     if active:
         told = [one for one, alert in zip(told, alerts, strict=True) if alert.cleared_at is None]
@@ -60,6 +60,7 @@ def list_alerts(
                 _COLUMNS, [_row(alert, now) for alert in alerts], width=stdout().width, note="what to do"
             )
         )
+    AtGateway(there).name_it(as_json=as_json)
 
 
 def _row(alert: Told, now: datetime) -> Row:

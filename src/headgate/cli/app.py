@@ -1,8 +1,11 @@
 """The commands, registered. What they do lives in the modules named here."""
 
-from typing import Annotated
+import logging
+import os
+from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperGroup
 
 import headgate
 from headgate.cli import (
@@ -24,38 +27,65 @@ from headgate.cli import (
     webhooks,
     work,
 )
+from headgate.cli.logs import format_by_environment, log_to_stderr
+from headgate.settings.dotenv import Dotenv
+
+_LONGEST_SUMMARY: Final = 1000
+
+
+class _Summaries(TyperGroup):
+    """A group whose help shows the whole first sentence of each command, under the heading of its panel."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            command = self.commands[name]
+            panel = getattr(command, "rich_help_panel", None) or "Commands"
+            panels.setdefault(panel, []).append((name, command.get_short_help_str(_LONGEST_SUMMARY)))
+        column = max(map(len, self.commands))
+        for panel, rows in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl([(name.ljust(column), summary) for name, summary in rows])
+
 
 app = typer.Typer(
     name="headgate",
-    help="Dependable LLM calls and jobs: honest queues, calm retries, nothing lost.",
+    cls=_Summaries,
+    help="Dependable LLM calls and jobs: bounded queues, calm retries, nothing lost.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command("serve")(serve.command)
-app.command("work")(work.command)
-app.add_typer(jobs.app, name="jobs")
-app.add_typer(dead.app, name="dead")
-app.add_typer(batches.app, name="batches")
-app.add_typer(keys.app, name="keys")
-app.add_typer(webhooks.app, name="webhooks")
-app.add_typer(models.app, name="models")
-app.add_typer(requests.app, name="requests")
-app.add_typer(alerts.app, name="alerts")
-app.add_typer(outbox.app, name="outbox")
-app.add_typer(bookmark.app, name="bookmark")
-app.add_typer(newsletter.app, name="newsletter")
-app.add_typer(config.app, name="config")
-app.command("plan")(plan.command)
-app.command("doctor")(doctor.command)
-app.command("demo")(demo.command)
+app.command("serve", rich_help_panel="Run")(serve.command)
+app.command("work", rich_help_panel="Run")(work.command)
+app.command("demo", rich_help_panel="Run")(demo.command)
+app.command("plan", rich_help_panel="Set up")(plan.command)
+app.command("doctor", rich_help_panel="Set up")(doctor.command)
+app.add_typer(config.app, name="config", cls=_Summaries, rich_help_panel="Set up")
+app.add_typer(jobs.app, name="jobs", cls=_Summaries, rich_help_panel="Work")
+app.add_typer(dead.app, name="dead", cls=_Summaries, rich_help_panel="Work")
+app.add_typer(batches.app, name="batches", cls=_Summaries, rich_help_panel="Work")
+app.add_typer(outbox.app, name="outbox", cls=_Summaries, rich_help_panel="Work")
+app.add_typer(models.app, name="models", cls=_Summaries, rich_help_panel="Operate")
+app.add_typer(requests.app, name="requests", cls=_Summaries, rich_help_panel="Operate")
+app.add_typer(alerts.app, name="alerts", cls=_Summaries, rich_help_panel="Operate")
+app.add_typer(keys.app, name="keys", cls=_Summaries, rich_help_panel="Operate")
+app.add_typer(webhooks.app, name="webhooks", cls=_Summaries, rich_help_panel="Operate")
+app.add_typer(bookmark.app, name="bookmark", cls=_Summaries, rich_help_panel="Applications")
+app.add_typer(newsletter.app, name="newsletter", cls=_Summaries, rich_help_panel="Applications")
 
 
 @app.callback(invoke_without_command=True)
 def front(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
 ) -> None:
     if version:
         typer.echo(f"headgate {headgate.__version__}")
         raise typer.Exit
+    # Into the process's own environment: AWS's and OpenTelemetry's libraries read theirs only there.
+    dotenv = context.obj = Dotenv(os.environ)
+    context.call_on_close(dotenv.withdraw)
+    dotenv.read()
+    log_to_stderr(logging.WARNING, format_by_environment())

@@ -15,9 +15,7 @@ from headgate.cli.screen import note, show, show_json
 from headgate.core.batch_order import TASKS
 from headgate.core.errors import InvalidRequest
 
-app = typer.Typer(
-    help="Run files of requests, a job per line; look at them, wait for them.", no_args_is_help=True
-)
+app = typer.Typer(help="Run files of requests as batches, one job per line.", no_args_is_help=True)
 FileArgument = Annotated[
     Path, typer.Argument(metavar="FILE", help="A JSONL file of requests.", show_default=False)
 ]
@@ -78,8 +76,10 @@ def list_batches(
     config: ConfigOption = None,
 ) -> None:
     """List batches, newest first."""
-    found, more = reach(url, tenant, config).run(lambda backend: backend.batches(limit=limit, after=after))
+    place = reach(url, tenant, config)
+    found, more = place.look(lambda backend: backend.batches(limit=limit, after=after), empty=((), False))
     batch_screen.show_page(found, more=more, as_json=as_json)
+    place.name_it(as_json=as_json)
 
 
 @app.command("show")
@@ -92,7 +92,7 @@ def show_one(
 ) -> None:
     """Show how a batch stands, what is wrong with its lines, and where its files are."""
     place = reach(url, tenant, config)
-    batch = place.run(lambda backend: backend.batch(batch_id))
+    batch = place.look(lambda backend: backend.batch(batch_id))
     if as_json:
         show_json(batch)
     else:
@@ -114,7 +114,7 @@ def wait(
     """
     patience_s = math.inf if timeout is None else timeout
     place = reach(url, tenant, config)
-    batch = place.run(lambda backend: batch_screen.wait_for(backend, batch_id, patience_s=patience_s))
+    batch = place.look(lambda backend: batch_screen.wait_for(backend, batch_id, patience_s=patience_s))
     raise typer.Exit(
         batch_screen.conclude(batch, batch_id, place.file, patience_s=patience_s, as_json=as_json)
     )
@@ -128,7 +128,7 @@ def cancel(
     config: ConfigOption = None,
 ) -> None:
     """Cancel a batch: lines that have not begun never will. What has ended by then is in its files."""
-    batch = reach(url, tenant, config).run(lambda backend: backend.cancel_batch(batch_id))
+    batch = reach(url, tenant, config).look(lambda backend: backend.cancel_batch(batch_id))
     show(f"{batch_id} is {batch.status}")
 
 
@@ -144,10 +144,10 @@ def retry(
 ) -> None:
     """Run the failed lines of a batch again, as a new batch, and print its id."""
     place = reach(url, tenant, config)
-    made = place.run(lambda backend: backend.retry_batch(batch_id, key=idempotency_key))
+    made = place.look(lambda backend: backend.retry_batch(batch_id, key=idempotency_key))
     if made.was_there:
         note(f"It was there already, by its key: {made.id}")
     if as_json:
-        show_json(place.run(lambda backend: backend.batch(made.id)))
+        show_json(place.look(lambda backend: backend.batch(made.id)))
     else:
         show(made.id)

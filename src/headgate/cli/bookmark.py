@@ -14,6 +14,7 @@ from headgate.apps.bookmarks.address import canonical
 from headgate.apps.bookmarks.exchange import netscape, read_file
 from headgate.cli.options import ConfigOption, JsonOption
 from headgate.cli.outbox import FileOption, exit_code, open_outbox, tell_flushed
+from headgate.cli.reaching import AtGateway
 from headgate.cli.remote import UrlOption, first, gateway_url, run_there
 from headgate.cli.screen import note, show, show_json, stdout
 from headgate.cli.tables import Column, Row, lay_out
@@ -22,9 +23,7 @@ from headgate.client import AsyncClient, Outbox
 from headgate.client.bookmarks import Bookmark
 from headgate.core.errors import InvalidRequest
 
-app = typer.Typer(
-    help="Save pages and have them described; list, import and export them.", no_args_is_help=True
-)
+app = typer.Typer(help="Save pages and have a model describe them.", no_args_is_help=True)
 PAGE_SIZE: Final = 100
 LARGEST_FILE_BYTES: Final = 100 * 2**20
 _STYLES: Final = {"done": "green", "failed": "red", "retrying": "yellow"}
@@ -104,7 +103,8 @@ def list_bookmarks(
     async def look(client: AsyncClient) -> tuple[Sequence[Bookmark], bool]:
         return await first(client.bookmarks.list(page_size=min(limit, PAGE_SIZE), **filters), limit)
 
-    found, more = run_there(gateway_url(url, config), look)
+    there = gateway_url(url, config)
+    found, more = run_there(there, look)
     if as_json:
         last_id = found[-1]["id"] if found else None
         show_json({"object": "list", "data": found, "has_more": more, "last_id": last_id})
@@ -114,6 +114,7 @@ def list_bookmarks(
         show(*lay_out(_COLUMNS, rows, width=stdout().width, note="about"))
     else:
         show("No bookmarks match." if any(filters.values()) else "There are no bookmarks.")
+    AtGateway(there).name_it(as_json=as_json)
 
 
 @app.command("import")

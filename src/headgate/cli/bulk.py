@@ -45,17 +45,17 @@ def carry_out(order: Order, place: Where) -> int:
             param="filter",
         )
     if order.ids:
-        return place.run(lambda backend: _each(backend, order))
+        return place.look(lambda backend: _each(backend, order))
     # Nobody is asked about what dies from now on.
     order = replace(order, which=order.which.not_after(datetime.now(UTC)))
-    found = place.run(lambda backend: _count(backend, order.which))
+    found = place.look(lambda backend: _count(backend, order.which))
     if not found or order.dry_run:
         show(_matches(found) + (" Nothing was changed." if found else ""))
         return DONE
     if not order.yes and not _agreed(order, found):
         note("Nothing was changed.")
         return DECLINED
-    course = place.run(
+    course = place.look(
         lambda backend: follow(
             backend.act_on_all(order.verb, order.which, order.per_second), found.total(), order.per_second
         )

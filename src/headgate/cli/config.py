@@ -8,7 +8,7 @@ from headgate.cli.running import settings_with_tasks
 from headgate.cli.screen import note
 from headgate.settings.summary import summary
 
-app = typer.Typer(help="Look at the settings.", no_args_is_help=True)
+app = typer.Typer(help="Check the settings and print those in force.", no_args_is_help=True)
 
 
 @app.command("check")

@@ -36,7 +36,7 @@ from headgate.core.job import JobState, as_dead_letter
 from headgate.runner.dead_letters import REPLAYS_PER_S
 
 app = typer.Typer(
-    help="Dead letters: jobs that need a person. Send them back to work, or let them go.",
+    help="List, show, replay and discard dead letters: jobs that failed.",
     no_args_is_help=True,
 )
 IdsArgument = Annotated[
@@ -77,11 +77,11 @@ def list_dead(
 ) -> None:
     """List dead letters, newest first."""
     which = Filter(task=task, reason=reason, model=model, error_class=error_class, since=since, until=until)
-    found, more = reach(url, tenant, config).run(
-        lambda backend: backend.dead(which, limit=limit, after=after)
-    )
+    place = reach(url, tenant, config)
+    found, more = place.look(lambda backend: backend.dead(which, limit=limit, after=after), empty=((), False))
     none = "No dead letters match." if which.given or after else "There are no dead letters."
     show_page(found, more=more, as_json=as_json, dead=True, none=none)
+    place.name_it(as_json=as_json)
 
 
 @app.command("show")
@@ -94,7 +94,7 @@ def show_one(
     config: ConfigOption = None,
 ) -> None:
     """Show all that is known of a dead letter."""
-    job = reach(url, tenant, config).run(lambda backend: backend.job(job_id))
+    job = reach(url, tenant, config).look(lambda backend: backend.job(job_id))
     if job.state is not JobState.DEAD_LETTER:
         raise StateConflict(
             f"job {job_id} is {job.state}, not a dead letter. Try: headgate jobs show {job_id}"

@@ -24,9 +24,10 @@ _LEAST_WORDS: Final = 30
 
 
 def command(as_json: JsonOption = False, config: ConfigOption = None) -> None:
-    """Look at the settings, the data folder, the database, the port, this machine and every upstream.
+    """Check this installation and every upstream, and say what to do.
 
-    Upstreams are asked for free, all at once, 5 seconds each at most. Exit code 1 when something fails.
+    It checks the settings, the data folder, the database, the port and this machine. Upstreams are asked for
+    free, all at once, 5 seconds each at most. Exit code 1 when something fails.
     """
     from headgate.doctor.examination import examine  # noqa: PLC0415 - no other command need wait for its parts
 

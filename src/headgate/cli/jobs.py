@@ -26,7 +26,7 @@ from headgate.cli.remote import UrlOption
 from headgate.cli.screen import show, show_json
 from headgate.core.job import JobState
 
-app = typer.Typer(help="Submit jobs, look at them, wait for them.", no_args_is_help=True)
+app = typer.Typer(help="Submit, list, show, wait for and cancel jobs.", no_args_is_help=True)
 app.command("submit", cls=submit.SubmitCommand)(submit.command)
 
 
@@ -44,8 +44,10 @@ def list_jobs(
     config: ConfigOption = None,
 ) -> None:
     """List jobs, newest first."""
-    found, more = reach(url, tenant, config).run(
-        lambda backend: backend.jobs(state=state, task=task, model=model, limit=limit, after=after)
+    place = reach(url, tenant, config)
+    found, more = place.look(
+        lambda backend: backend.jobs(state=state, task=task, model=model, limit=limit, after=after),
+        empty=((), False),
     )
     filtered = any((state, task, model, after))
     show_page(
@@ -54,6 +56,7 @@ def list_jobs(
         as_json=as_json,
         none="No jobs match." if filtered else "There are no jobs. Submit one: headgate jobs submit --help",
     )
+    place.name_it(as_json=as_json)
 
 
 @app.command("show")
@@ -66,7 +69,7 @@ def show_one(
     config: ConfigOption = None,
 ) -> None:
     """Show all that is known of a job: how it stands, its history, its input and result."""
-    job = reach(url, tenant, config).run(lambda backend: backend.job(job_id))
+    job = reach(url, tenant, config).look(lambda backend: backend.job(job_id))
     if as_json:
         show_json(job)
     else:
@@ -95,7 +98,7 @@ def wait(
     Exit code 0: completed or skipped; 1: a dead letter or cancelled; 3: not over in time.
     """
     patience_s = math.inf if timeout is None else timeout
-    job = reach(url, tenant, config).run(
+    job = reach(url, tenant, config).look(
         lambda backend: waiting.wait_for(backend, job_id, patience_s=patience_s)
     )
     raise typer.Exit(waiting.conclude(job, job_id, patience_s=patience_s, as_json=as_json))
@@ -106,7 +109,7 @@ def cancel(
     job_id: JobArgument, url: UrlOption = None, tenant: TenantOption = "local", config: ConfigOption = None
 ) -> None:
     """Cancel a job: a pending one at once, a running one as soon as its task lets go."""
-    state = reach(url, tenant, config).run(lambda backend: backend.cancel(job_id))
+    state = reach(url, tenant, config).look(lambda backend: backend.cancel(job_id))
     if state is JobState.CANCELLED:
         show(f"{job_id} is cancelled")
     else:

@@ -1,32 +1,33 @@
 """`headgate keys`: create, list, revoke."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final
 
 import typer
 from rich.text import Text
 
 from headgate.cli.options import ConfigOption, JsonOption, read_future
-from headgate.cli.running import run, settings_to_look
+from headgate.cli.reaching import InDatabase
+from headgate.cli.remote import KEY_VARIABLE
+from headgate.cli.running import look, run, settings_to_look
 from headgate.cli.screen import note, show, show_json, stdout
 from headgate.cli.tables import Column, Row, lay_out
 from headgate.cli.words import one_line, since, when
-from headgate.core.access import AccessKey, AccessState, AccessTerms, Role
+from headgate.core.access import AccessKey, AccessState, AccessTerms, IssuedKey, Role
 from headgate.core.messages import Lane
 from headgate.gateway import Gateway
 from headgate.machine.clock import SystemClock
 from headgate.machine.ids import random_id
 from headgate.runner.access_keys import AccessKeys
 
-T = TypeVar("T")
-app = typer.Typer(
-    help="Keys for callers over HTTP: make them, see them, take them back.", no_args_is_help=True
-)
+app = typer.Typer(help="Create, list and revoke the keys of callers over HTTP.", no_args_is_help=True)
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="What people call it.", show_default=False)]
 TenantOption = Annotated[str, typer.Option("--tenant", help="Whose requests these are.")]
-RoleOption = Annotated[Role, typer.Option("--role", help="call: ask models; read: only look; operate: all.")]
+RoleOption = Annotated[
+    Role,
+    typer.Option("--role", help="call: call models; read: see the dashboard; operate: everything."),
+]
 ModelsOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -50,6 +51,12 @@ KeyArgument = Annotated[
     typer.Argument(metavar="KEY", help="Its id, its name, or its last four characters.", show_default=False),
 ]
 AnyTenantOption = Annotated[str | None, typer.Option("--tenant", help="Only this tenant's; default: all.")]
+_MAY: Final = {
+    Role.CALL: "may call models, submit jobs and see its own; it opens neither the whole dashboard nor commands"
+    " such as headgate models list",
+    Role.READ: "may see the dashboard and what commands list; it cannot call models or change anything",
+    Role.OPERATE: f"may do everything: log in to the dashboard with it; commands take it from {KEY_VARIABLE}",
+}
 _STYLES: Final = {AccessState.ACTIVE: "green", AccessState.EXPIRED: "yellow", AccessState.REVOKED: "dim"}
 _COLUMNS: Final = (
     Column("id"),
@@ -76,7 +83,7 @@ def create(
     expires: ExpiresOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Make a key and print it, once."""
+    """Create a key and print it, once."""
     terms = AccessTerms(
         name=name,
         tenant=tenant,
@@ -88,14 +95,21 @@ def create(
         parallel=parallel,
         expires_at=expires,
     )
-    issued = _with_keys(config, lambda keys: keys.create(terms))
+
+    async def make(keys: AccessKeys) -> tuple[IssuedKey, Sequence[AccessKey]]:
+        return await keys.create(terms), await keys.list()
+
+    issued, everyone = run(settings_to_look(config), lambda gateway: make(_keys(gateway)))
     key = issued.kept.key
     note(
         Text(
-            f"{key.id} {one_line(key.name)}: this is the key. It is not kept and cannot be shown again.",
+            f"{key.id} {one_line(key.name)}: this is the key. It is not kept and cannot be shown again.\n"
+            f"Its role, {key.role}, {_MAY[key.role]}.",
             "dim",
         )
     )
+    if warning := _locked_out(everyone):
+        note(Text(warning, "yellow"))
     show(issued.text)
 
 
@@ -104,7 +118,8 @@ def list_keys(
     as_json: JsonOption = False, tenant: AnyTenantOption = None, config: ConfigOption = None
 ) -> None:
     """List the keys, newest first; of each only its last four characters."""
-    found = _with_keys(config, lambda keys: keys.list(tenant=tenant))
+    place = InDatabase(settings_to_look(config))
+    found = look(place.settings, lambda gateway: _keys(gateway).list(tenant=tenant), empty=[])
     if as_json:
         last_id = found[-1].id if found else None
         show_json({"object": "list", "data": found, "has_more": False, "last_id": last_id})
@@ -113,7 +128,11 @@ def list_keys(
     elif tenant is not None:
         show("No keys match.")
     else:
-        show("There are no keys: only this machine may connect. Make one: headgate keys create NAME")
+        show(
+            "There are no keys: only this machine may connect. The first one is for you:"
+            " headgate keys create NAME --role operate"
+        )
+    place.name_it(as_json=as_json)
 
 
 @app.command("revoke")
@@ -122,16 +141,22 @@ def revoke(
     tenant: AnyTenantOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Take a key back: within 5 seconds no gateway accepts it any more."""
-    key = _with_keys(config, lambda keys: keys.revoke(word, tenant=tenant))
+    """Revoke a key: within 5 seconds no gateway accepts it any more."""
+    key = look(settings_to_look(config), lambda gateway: _keys(gateway).revoke(word, tenant=tenant))
     show(f"{key.id} ({one_line(key.name)}, …{key.last_four}) is revoked")
 
 
-def _with_keys(config: Path | None, action: Callable[[AccessKeys], Awaitable[T]]) -> T:
-    async def do(gateway: Gateway) -> T:
-        return await action(AccessKeys(gateway.durable, SystemClock(), random_id))
+def _locked_out(keys: Sequence[AccessKey]) -> str:
+    """What to do where no key may operate; nothing where one may."""
+    now = datetime.now(UTC)
+    if any(key.role is Role.OPERATE and key.state(now) is AccessState.ACTIVE for key in keys):
+        return ""
+    first = "This is the first key: from now on nothing gets in without one. " if len(keys) == 1 else ""
+    return f"{first}No key may operate this gateway. Make one: headgate keys create NAME --role operate"
 
-    return run(settings_to_look(config), do)
+
+def _keys(gateway: Gateway) -> AccessKeys:
+    return AccessKeys(gateway.durable, SystemClock(), random_id)
 
 
 def _show_table(keys: Sequence[AccessKey]) -> None:

@@ -2,26 +2,29 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import msgspec
 import typer
 from rich.text import Text
 
+from headgate import wiring
 from headgate.cli.options import ConfigOption, JsonOption
-from headgate.cli.remote import UrlOption, gateway_url, look_there, named_url, shaped
-from headgate.cli.running import run, settings_to_look, user_name
+from headgate.cli.reaching import LOCAL, AtGateway, reach
+from headgate.cli.remote import KEY_VARIABLE, UrlOption, gateway_url, look_there, named_url, shaped
+from headgate.cli.running import database_is_missing, look, run, settings_to_look, user_name
 from headgate.cli.screen import note, show, show_json, stdout
 from headgate.cli.tables import Column, Row, lay_out
 from headgate.cli.words import one_line, when
 from headgate.client import AsyncClient, GatewayUnreachable
+from headgate.core.errors import Unauthorized
 from headgate.core.health import Condition
 from headgate.core.operator_pause import pause_over
 from headgate.dispatch.models import ModelStatus
 from headgate.dispatch.status import UpstreamStatus
+from headgate.settings import Settings
 
-app = typer.Typer(help="Models: see how they stand, pause them, let them go on.", no_args_is_help=True)
+app = typer.Typer(help="List models and their state; pause and resume them.", no_args_is_help=True)
 NameArgument = Annotated[
     str,
     typer.Argument(metavar="NAME", help="A model, or a family: summary, ollama/*.", show_default=False),
@@ -43,16 +46,20 @@ def list_models(as_json: JsonOption = False, url: UrlOption = None, config: Conf
     With --url all of it comes from the gateway there. Else pauses come from the database, the rest from the gateway
     that serves, if one does.
     """
-    there = named_url(url, config)
-    models, live = _looked_up(config) if there is None else (look_there(there, _told), True)
+    place = reach(url, LOCAL, config)
+    if isinstance(place, AtGateway):
+        models, silence = look_there(place.url, _told), ""
+    else:
+        models, silence = _looked_up(place.settings, gateway_url(None, config))
+    live = not silence
     if as_json:
         show_json({"object": "list", "data": models, "live": live})
-        return
-    rows = [row for model in models for row in _rows(model, live=live)]
-    show(*lay_out(_COLUMNS, rows, width=stdout().width, note="why"))
-    if not live:
-        where = gateway_url(None, config)
-        note(Text(f"Nothing answers at {where}: only pauses are known, and not how busy it is.", "dim"))
+    else:
+        rows = [row for model in models for row in _rows(model, live=live)]
+        show(*lay_out(_COLUMNS, rows, width=stdout().width, note="why"))
+    if silence and not as_json:
+        note(Text(f"{silence}: only pauses are known, and not how busy it is.", "dim"))
+    place.name_it(as_json=as_json)
 
 
 @app.command("pause")
@@ -71,7 +78,7 @@ def resume(name: NameArgument, url: UrlOption = None, config: ConfigOption = Non
     """Let a paused model go on."""
     if (there := named_url(url, config)) is not None:
         look_there(there, lambda client: client.resume_model(name))
-    elif not run(settings_to_look(config), lambda gateway: gateway.models.resume(name)):
+    elif not look(settings_to_look(config), lambda gateway: gateway.models.resume(name)):
         show(f"{one_line(name)} was not paused")
         return
     show(f"{one_line(name)} goes on; every gateway obeys in 2 s")
@@ -84,14 +91,19 @@ async def _told(client: AsyncClient) -> Sequence[ModelStatus]:
     return [ModelStatus(model=name, paused=None, upstreams=tuple(gates.get(name, ()))) for name in names]
 
 
-def _looked_up(config: Path | None) -> tuple[Sequence[ModelStatus], bool]:
-    """From the database, and from the gateway that listens where the settings say; False where none does."""
-    models = run(settings_to_look(config), lambda gateway: gateway.models.list())
+def _looked_up(settings: Settings, url: str) -> tuple[Sequence[ModelStatus], str]:
+    """From the database, and from the gateway that listens where the settings say; why that one said nothing, if so."""
+    if database_is_missing(settings):
+        models = wiring.build(settings).models.known()
+    else:
+        models = look(settings, lambda gateway: gateway.models.list())
     try:
-        status = look_there(gateway_url(None, config), lambda client: client.status())
+        status = look_there(url, lambda client: client.status())
     except GatewayUnreachable:
-        return models, False
-    return list(_joined(models, _by_model(status))), True
+        return models, f"Nothing answers at {url}"
+    except Unauthorized:
+        return models, f"The gateway at {url} needs a key in {KEY_VARIABLE}"
+    return list(_joined(models, _by_model(status))), ""
 
 
 def _by_model(status: Mapping[str, Any]) -> Mapping[str, list[UpstreamStatus]]:

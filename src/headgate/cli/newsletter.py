@@ -22,8 +22,8 @@ from headgate.apps.newsletter.report import Report
 from headgate.apps.newsletter.run import Plan
 from headgate.apps.newsletter.smtp import NotDelivered
 from headgate.cli.options import ConfigOption, JsonOption, LimitOption, read_seconds
-from headgate.cli.running import run as run_looking
-from headgate.cli.running import run_for_long, settings_to_look
+from headgate.cli.reaching import InDatabase
+from headgate.cli.running import look, run_for_long, settings_to_look
 from headgate.cli.screen import note, show, show_json, stderr, stdout
 from headgate.cli.tables import Column, Row, lay_out
 from headgate.cli.words import clock_time, one_line, printable
@@ -71,7 +71,7 @@ def run(
     settings = settings_to_look(config)
     options = _options(settings, profile, feeds, out)
     if resume:
-        run_id = run_looking(settings, lambda gateway: _unfinished(gateway, run_id))
+        run_id = look(settings, lambda gateway: _unfinished(gateway, run_id))
     plan = Plan(
         run_id=new_run_id(datetime.now(UTC)) if run_id is None else check_run_id(run_id),
         dry_run=dry_run,
@@ -91,7 +91,8 @@ def run(
 @app.command("history")
 def history(config: ConfigOption = None, limit: LimitOption = 20, as_json: JsonOption = False) -> None:
     """List the latest runs: what was judged, mailed and spent."""
-    reports, has_more = run_looking(settings_to_look(config), lambda gateway: _history(gateway, limit))
+    place = InDatabase(settings_to_look(config))
+    reports, has_more = look(place.settings, lambda gateway: _history(gateway, limit), empty=([], False))
     if as_json:
         last_id = min((report.run_id for report in reports), default=None)
         show_json({"object": "list", "data": reports, "has_more": has_more, "last_id": last_id})
@@ -100,7 +101,12 @@ def history(config: ConfigOption = None, limit: LimitOption = 20, as_json: JsonO
     else:
         columns = [Column(name) for name in ("run", "started", "state")]
         columns += [Column(name, right=True) for name in ("judged", "fallbacks", "skipped", "mailed")]
-        show(*lay_out(columns, [_row(report) for report in reports], width=stdout().width, note="cost"))
+        show(
+            *lay_out(
+                columns, [_row(report) for report in reports], width=stdout().width, note="judge and cost"
+            )
+        )
+    place.name_it(as_json=as_json)
 
 
 def _options(
@@ -157,7 +163,7 @@ async def _history(gateway: Gateway, limit: int) -> tuple[list[Report], bool]:
     runs = await ledger.runs(limit)
     has_more = bool(runs and await ledger.runs(1, after=runs[-1].id))
     runs.sort(key=lambda run: run.started_at, reverse=True)
-    reports = [Report.of(run, await ledger.verdicts(run), selected=sum(map(len, run.mailed))) for run in runs]
+    reports = [Report.of(run, await ledger.verdicts(run), selected=sum(map(len, run.parts))) for run in runs]
     return reports, has_more
 
 
@@ -165,4 +171,4 @@ def _row(report: Report) -> Row:
     words = (report.run_id, clock_time(report.started_at), str(report.state))
     numbers = (report.ok, report.fallback, report.skipped, report.mailed)
     cells = tuple(Text(printable(word)) for word in (*words, *map(str, numbers)))
-    return Row(cells, Text(one_line(report.why or report.cost_words)))
+    return Row(cells, Text(one_line(report.why or f"{report.judge_words}: {report.cost_words}")))

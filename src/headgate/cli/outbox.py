@@ -25,9 +25,7 @@ VARIABLE: Final = "HEADGATE_OUTBOX"
 UNSENT: Final = 4
 """Something still waits: the same command may send it later."""
 FAILED: Final = 1
-app = typer.Typer(
-    help="Work written down for when the gateway is there: add it, see it, send it.", no_args_is_help=True
-)
+app = typer.Typer(help="Keep jobs on disk and send them when the gateway is up.", no_args_is_help=True)
 TaskArgument = Annotated[str, typer.Argument(metavar="TASK", help="The task's name.", show_default=False)]
 InputArgument = Annotated[
     str | None,
@@ -92,16 +90,23 @@ def list_entries(
     config: ConfigOption = None,
 ) -> None:
     """List what is in the outbox, in its order. What was sent is kept for a week."""
-    with _found(file, config) as outbox:
-        entries = outbox.list(state=state, stream=stream)
+    path = _path(file, config)
+    entries: Sequence[Entry] = ()
+    if path.exists():
+        with Outbox(path) as outbox:
+            entries = outbox.list(state=state, stream=stream)
     if as_json:
         last_id = entries[-1].id if entries else None
         shown = [_shown(entry) for entry in entries]
         show_json({"object": "list", "data": shown, "has_more": False, "last_id": last_id})
     elif entries:
         _show_table(entries)
+    elif not path.exists():
+        show(f"The outbox is empty: {path} does not exist.")
     else:
         show("No entries match." if state or stream else "The outbox is empty.")
+    if path.exists() and not as_json:
+        note(Text(f"Read from {path}", "dim"))
 
 
 @app.command("flush")
@@ -113,19 +118,25 @@ def flush(
     Exit code 0: all is sent; 1: some failed and need you; 4: the gateway is full or away, or another process is
     sending: the rest waits.
     """
-    with _found(file, config) as outbox:
-        flushed = run_there(gateway_url(url, config), outbox.flush)
+    there, path = gateway_url(url, config), _path(file, config)
+    if path.exists():
+        with Outbox(path) as outbox:
+            flushed = run_there(there, outbox.flush)
+    else:
+        flushed = Flushed()
     if as_json:
         show_json(flushed)
-    else:
+    elif path.exists():
         tell_flushed(flushed)
+    else:
+        show(f"Nothing to send: {path} does not exist.")
     raise typer.Exit(exit_code(flushed))
 
 
 @app.command("retry")
 def retry(entry_id: EntryArgument, file: FileOption = None, config: ConfigOption = None) -> None:
     """Let a failed entry wait again, in its old place and under its old key."""
-    with _found(file, config) as outbox:
+    with _opened(file, config) as outbox:
         entry = outbox.retry(entry_id)
     show(f"{entry.id} waits again. Send it: headgate outbox flush")
 
@@ -133,7 +144,7 @@ def retry(entry_id: EntryArgument, file: FileOption = None, config: ConfigOption
 @app.command("discard")
 def discard(entry_id: EntryArgument, file: FileOption = None, config: ConfigOption = None) -> None:
     """Remove an entry that is not sent."""
-    with _found(file, config) as outbox:
+    with _opened(file, config) as outbox:
         entry = outbox.discard(entry_id)
     show(f"{entry.id} is discarded")
     if entry.standing.doubt_since is not None:
@@ -141,16 +152,31 @@ def discard(entry_id: EntryArgument, file: FileOption = None, config: ConfigOpti
 
 
 def open_outbox(file: Path | None, config: Path | None) -> Outbox:
-    named = _named(file)
-    return Outbox(named or Path(wiring.read_settings(config).data_dir) / "outbox.db")
+    """For what adds to it. It is created where it is missing."""
+    return Outbox(_named(file) or _usual(config))
 
 
-def _found(file: Path | None, config: Path | None) -> Outbox:
-    """Only adding makes a file that was named: another name is a mistake."""
+def _opened(file: Path | None, config: Path | None) -> Outbox:
+    path = _path(file, config)
+    if not path.exists():
+        raise _missing(path)
+    return Outbox(path)
+
+
+def _path(file: Path | None, config: Path | None) -> Path:
+    """Where the outbox is, or would be. A name that leads nowhere is a mistake."""
     named = _named(file)
     if named is not None and not named.exists():
-        raise InvalidRequest(f"there is no outbox {named}; headgate outbox add makes one", param="file")
-    return open_outbox(named, config)
+        raise _missing(named)
+    return (named or _usual(config)).absolute()
+
+
+def _missing(path: Path) -> InvalidRequest:
+    return InvalidRequest(f"there is no outbox {path}; headgate outbox add creates one", param="file")
+
+
+def _usual(config: Path | None) -> Path:
+    return Path(wiring.read_settings(config).data_dir) / "outbox.db"
 
 
 def _named(file: Path | None) -> Path | None:

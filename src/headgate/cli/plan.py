@@ -47,7 +47,10 @@ def command(
     seed: options.SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a load on virtual time with the real gate, retries and worker, and say which setting to change."""
+    """Simulate a load and say which setting to change.
+
+    The load runs in virtual time, on the real gate, retries and worker.
+    """
     upstream = {"latency": latency, "throttled": throttled, "failing": failing, "outages": outages}
     limits = {"requests_per_minute": requests_per_minute, "tokens_per_minute": tokens_per_minute}
     counts = {"jobs": jobs, "calls": calls, "many": many}

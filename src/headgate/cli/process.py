@@ -1,7 +1,6 @@
 """From the process to a command and back: its streams, its errors, its exit code. Knows all commands, and so takes time to load."""
 
 import io
-import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ from typing import Final
 import typer
 
 from headgate.cli.app import app
-from headgate.cli.logs import format_by_environment, log_to_stderr
+from headgate.cli.remote import VARIABLE
 from headgate.cli.screen import silence
 from headgate.cli.words import printable
 from headgate.client import GatewayUnreachable
@@ -29,7 +28,6 @@ def run(words: Sequence[str] | None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    log_to_stderr(logging.WARNING, format_by_environment())
     code = _run(words)
     try:
         sys.stdout.flush()
@@ -57,12 +55,22 @@ def _run(words: Sequence[str] | None) -> int:
         if isinstance(error, StoreUnavailable | GatewayUnreachable) and not error.waiting_helps:
             _tell(str(error))
             return WRONG
-        _tell(f"{error}\nNothing is wrong with what was asked: try again in {error.retry_after_s:.0f} s.")
+        _tell(f"{error}\n{_next_step(error)}try again in {error.retry_after_s:.0f} s.")
         return NOT_NOW
     except (HeadgateError, OSError) as error:
         _tell(str(error))
         return WRONG
     return 0
+
+
+def _next_step(error: Refused) -> str:
+    match error:
+        case StoreUnavailable():
+            return "Check the database (headgate doctor says what is wrong), then "
+        case GatewayUnreachable():
+            return f"Start it (headgate serve), or name another one with --url or {VARIABLE}; then "
+        case _:
+            return "The command is valid: "
 
 
 def _tell(message: str) -> None:

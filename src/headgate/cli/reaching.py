@@ -3,15 +3,19 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
+
+from rich.text import Text
 
 from headgate.cli.backend import Backend
 from headgate.cli.remote import named_url, run_there
 from headgate.cli.remote_backend import RemoteBackend
-from headgate.cli.running import run, settings_to_look
+from headgate.cli.running import database_is_missing, look, run, settings_to_look
+from headgate.cli.screen import note
 from headgate.cli.store_backend import StoreBackend
 from headgate.core.errors import InvalidRequest
 from headgate.settings import Settings
+from headgate.wiring.stores import database_name
 
 T = TypeVar("T")
 LOCAL: Final = "local"
@@ -26,6 +30,14 @@ class AtGateway:
     def run(self, action: Callable[[Backend], Awaitable[T]]) -> T:
         return run_there(self.url, lambda client: action(RemoteBackend(client)))
 
+    def look(self, action: Callable[[Backend], Awaitable[T]], *, empty: Any = None) -> T:  # noqa: ARG002 - the other's shape
+        return self.run(action)
+
+    def name_it(self, *, as_json: bool) -> None:
+        """Say where a list was read, to people."""
+        if not as_json:
+            note(Text(f"Read from {self.url}", "dim"))
+
     def file(self, file_id: str) -> str:
         """Where a file's bytes are."""
         return f"{self.url}/v1/files/{file_id}/content"
@@ -36,10 +48,22 @@ class InDatabase:
     """A backend in this process."""
 
     settings: Settings
-    tenant: str
+    tenant: str = LOCAL
 
     def run(self, action: Callable[[Backend], Awaitable[T]]) -> T:
         return run(self.settings, lambda gateway: action(StoreBackend(gateway, self.tenant)))
+
+    def look(self, action: Callable[[Backend], Awaitable[T]], *, empty: Any = None) -> T:
+        """For what stores nothing new: see `running.look`."""
+        return look(self.settings, lambda gateway: action(StoreBackend(gateway, self.tenant)), empty=empty)
+
+    def name_it(self, *, as_json: bool) -> None:
+        """Say where a list was read: to people always, to programs only that there is nothing to read."""
+        name = database_name(self.settings)
+        if database_is_missing(self.settings):
+            note(Text(f"{name} does not exist. Is this the folder of the gateway?", "yellow"))
+        elif not as_json:
+            note(Text(f"Read from {name}", "dim"))
 
     def file(self, file_id: str) -> str:
         return str(self.settings.data_dir / "files" / file_id)

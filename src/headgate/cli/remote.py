@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
@@ -84,19 +85,21 @@ def _run(opening: Callable[[], AsyncClient], action: Callable[[AsyncClient], Awa
 
 @contextlib.contextmanager
 def _advised() -> Iterator[None]:
-    """What a client cannot know: how a command is told of another gateway, and of a key."""
+    """What a client cannot know: how a command is given another gateway, and a key."""
     try:
         yield
     except GatewayUnreachable as error:
-        error.args = (f"{error} --url or {VARIABLE} names another.",)
+        if not error.waiting_helps:
+            error.args = (f"{error} --url or {VARIABLE} names another gateway.",)
         raise
     except Unauthorized as error:
         if os.environ.get(KEY_VARIABLE):
             raise
-        raise Unauthorized(f"{error}; put a key into {KEY_VARIABLE}") from error
+        raise Unauthorized(
+            f"{error}; put a key into {KEY_VARIABLE}. To make one: headgate keys create NAME --role operate"
+        ) from error
 
 
 def _listening(settings: Settings) -> str:
     address = settings.address
-    host = _EVERYWHERE.get(address.host, address.host)
-    return f"http://{f'[{host}]' if ':' in host else host}:{address.port}"
+    return f"http://{replace(address, host=_EVERYWHERE.get(address.host, address.host))}"

@@ -8,16 +8,17 @@ import typer
 from rich.text import Text
 
 from headgate.cli.options import ConfigOption, JsonOption, LimitOption, ModelFilter
+from headgate.cli.reaching import AtGateway
 from headgate.cli.remote import UrlOption, first, gateway_url, look_there, shaped
 from headgate.cli.screen import note, show, show_json, stdout
 from headgate.cli.tables import Column, Row, lay_out
 from headgate.cli.words import one_line, since, when
 from headgate.observe.recent import AttemptStory, RequestStory, Status
 
-app = typer.Typer(help="The last calls of a gateway that serves: what became of them.", no_args_is_help=True)
+app = typer.Typer(help="List and show the latest calls of a running gateway.", no_args_is_help=True)
 IdArgument = Annotated[
     str,
-    typer.Argument(metavar="ID", help="The x-request-id of the answer.", show_default=False),
+    typer.Argument(metavar="ID", help="The x-request-id of the answer, or a job's id.", show_default=False),
 ]
 StatusFilter = Annotated[Status | None, typer.Option("--status", help="Only those that ended so.")]
 AfterOption = Annotated[str | None, typer.Option("--after", metavar="ID", help="Go on after this one.")]
@@ -43,7 +44,7 @@ _COLUMNS: Final = (
 def show_request(
     request_id: IdArgument, as_json: JsonOption = False, url: UrlOption = None, config: ConfigOption = None
 ) -> None:
-    """Show one call: its attempts, waits and refusals one by one, tokens, cost and end."""
+    """Show one call, or all that a request or a job made: attempts, waits and refusals one by one, tokens, cost and end."""
     told = look_there(gateway_url(url, config), lambda client: client.request(request_id))
     story = shaped(told, RequestStory)
     if as_json:
@@ -64,8 +65,9 @@ def list_requests(
     config: ConfigOption = None,
 ) -> None:
     """List the last calls, the latest first. Each process remembers its own 10,000."""
+    there = gateway_url(url, config)
     told, more = look_there(
-        gateway_url(url, config),
+        there,
         lambda client: first(
             client.requests(model=model, status=status, page_size=limit, after=after), limit
         ),
@@ -77,10 +79,11 @@ def list_requests(
         return
     if not told:
         show("No calls match." if model or status or after else "No calls yet.")
-        return
-    _show_table(stories)
+    else:
+        _show_table(stories)
     if more:
         note(Text(f"There are more: add --after {one_line(str(last_id))}", "dim"))
+    AtGateway(there).name_it(as_json=as_json)
 
 
 def _show_table(found: Sequence[RequestStory]) -> None:
@@ -124,6 +127,10 @@ def _facts(story: RequestStory) -> Iterator[tuple[str, Text]]:
     yield "upstream", Text(one_line(story.upstream or "-"))
     yield "lane", Text(str(story.lane))
     yield "tenant", Text(one_line(story.tenant))
+    if story.origin is not None:
+        yield "made for", Text(one_line(story.origin))
+    if story.calls:
+        yield "calls", Text(f"{len(story.calls)} made for it; --json lists their ids")
     if story.agent_id is not None:
         yield "agent", Text(one_line(story.agent_id))
     if story.latency_ms is not None and story.queue_ms is not None:

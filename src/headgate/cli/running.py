@@ -3,6 +3,8 @@
 import asyncio
 import getpass
 import importlib
+import logging
+import signal
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -11,10 +13,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from headgate import wiring
-from headgate.core.errors import SettingsError
+from headgate.core.errors import HeadgateError, SettingsError
 from headgate.gateway import Gateway
 from headgate.settings import Settings
+from headgate.wiring.stores import database_file, database_name
 
+logger = logging.getLogger("headgate")
 T = TypeVar("T")
 
 
@@ -47,7 +51,7 @@ def user_name() -> str:
 
 
 def run(settings: Settings, action: Callable[[Gateway], Awaitable[T]]) -> T:
-    """Open the gateway, without a worker, and do this with it."""
+    """Open the gateway, without a worker, and do this with it. A database that is missing is created."""
 
     async def main() -> T:
         async with wiring.open(settings) as gateway:
@@ -56,10 +60,59 @@ def run(settings: Settings, action: Callable[[Gateway], Awaitable[T]]) -> T:
     return asyncio.run(main())
 
 
+def look(settings: Settings, action: Callable[[Gateway], Awaitable[T]], *, empty: Any = None) -> T:
+    """The same for commands that only look, or change what is there: they create nothing.
+
+    Where there is no database the answer is `empty`; without that the command is refused.
+    """
+    if database_is_missing(settings):
+        if empty is None:
+            raise SettingsError(
+                f"{database_name(settings)} does not exist, so there is nothing in it. Run this in the folder of the"
+                " gateway's headgate.yaml, or name that file with --config"
+            )
+        nothing: T = empty
+        return nothing
+    return asyncio.run(_looking(settings, action))
+
+
+async def _looking(settings: Settings, action: Callable[[Gateway], Awaitable[T]]) -> T:
+    gateway = wiring.build(settings)
+    try:
+        return await action(gateway)
+    finally:
+        await gateway.aclose()
+
+
+def database_is_missing(settings: Settings) -> bool:
+    """False where its folder cannot be one: opening it says what is wrong."""
+    file = database_file(settings)
+    if file is None or file.exists():
+        return False
+    return file.parent.is_dir() or not file.parent.exists()
+
+
 def run_for_long(main: Coroutine[Any, Any, T]) -> T:
     """On uvloop where there is one."""
     with asyncio.Runner(loop_factory=_fast_loop()) as runner:
         return runner.run(main)
+
+
+def reload_on_hangup(gateway: Gateway, read: Callable[[], Settings]) -> None:
+    """At SIGHUP, where there is such a signal."""
+    if hasattr(signal, "SIGHUP"):
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, gateway, read)
+
+
+def _reload(gateway: Gateway, read: Callable[[], Settings]) -> None:
+    """Read the settings again. If they are wrong, those in force stay in force."""
+    try:
+        gateway.reload(read())
+    except HeadgateError as error:
+        logger.error("the settings are not reloaded, the old ones stay in force: %s", error)  # noqa: TRY400 - one's own mistake
+    else:
+        names = ", ".join(gateway.routes.names())
+        logger.info("the models are reloaded: %s. Everything else in the settings needs a new start.", names)
 
 
 def _fast_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -7,31 +7,44 @@ import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from headgate.cli.logs import LogFormat, log_to_stderr
 from headgate.cli.options import ConfigOption, LogFormatOption, TasksOption
-from headgate.cli.running import run_for_long, settings_with_tasks
+from headgate.cli.running import reload_on_hangup, run_for_long, settings_with_tasks
 from headgate.cli.screen import say_at_the_end
 from headgate.cli.signals import Signals
 from headgate.cli.words import count_of, one_line
-from headgate.core.errors import HeadgateError, SettingsError
+from headgate.core.errors import SettingsError
 from headgate.doctor.ports import who_listens
-from headgate.gateway import Gateway
 from headgate.settings import DEFAULT_FILE, Settings
+from headgate.settings.dotenv import Dotenv
 from headgate.settings.front import Address
+from headgate.settings.summary import brief
 
 if TYPE_CHECKING:
     from headgate.wiring.serving import Served
 
 logger = logging.getLogger("headgate")
+_MOST_NAMED: Final = 5
 
 
 def command(
+    context: typer.Context,
     listen: Annotated[
         str | None, typer.Option("--listen", metavar="HOST:PORT", help="Instead of the settings'.")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port",
+            min=0,
+            max=65_535,
+            metavar="PORT",
+            help="Only another port, whatever address --listen or the settings name.",
+        ),
     ] = None,
     no_work: Annotated[bool, typer.Option("--no-work", help="Take jobs in, but run none here.")] = False,
     tasks: TasksOption = None,
@@ -42,19 +55,26 @@ def command(
     log_format: LogFormatOption = LogFormat.TEXT,
     config: ConfigOption = None,
 ) -> None:
-    """Serve models over HTTP in OpenAI's format until SIGINT or SIGTERM; then finish what runs, and go.
+    """Serve models over HTTP in OpenAI's format, and run jobs.
 
-    At a stop new requests are refused at once; what is being served has `limits.drain_s` seconds to finish, and
-    jobs that have not ended by then go back uncounted. A second signal ends it at once.
+    SIGINT or SIGTERM stops it: new requests are refused, requests in flight have `limits.drain_s` seconds to
+    finish, and jobs that have not ended by then go back to the queue without a lost attempt. A second signal
+    stops it at once.
     """
     # First: what is left aside among the settings is told in the log.
     log_to_stderr(logging.INFO, log_format)
     # The file that is there now is asked for by name from here on: should it vanish, a reload must not take all models.
     source = config or (Path(DEFAULT_FILE) if Path(DEFAULT_FILE).exists() else None)
 
+    dotenv: Dotenv = context.obj
+
     def read() -> Settings:
+        dotenv.read()
         settings = settings_with_tasks(source, tasks, workers)
-        return settings if listen is None else replace(settings, listen=listen)
+        settings = settings if listen is None else replace(settings, listen=listen)
+        return (
+            settings if port is None else replace(settings, listen=str(replace(settings.address, port=port)))
+        )
 
     settings = read()
     try:
@@ -69,8 +89,8 @@ def _taken(address: Address) -> str:
     who = who_listens(address.port)
     by = f"by {who}" if who else "by another process"
     return (
-        f"{address.host}:{address.port} is taken {by}. Stop it, or listen elsewhere:"
-        f" --listen {address.host}:{address.port + 1}, or `listen` in the settings."
+        f"{address} is taken {by}. Stop it, or use another port: --port {address.port + 1}, or `listen` in the"
+        " settings."
     )
 
 
@@ -80,33 +100,19 @@ async def _serve(settings: Settings, read: Callable[[], Settings], *, work: bool
     with Signals(signal.SIGINT, signal.SIGTERM) as signals:
         async with serve(settings, work=work) as served:
             # Before the first line: who reads it may send a signal at once, and unheard it would end us.
-            on_hangup(lambda: reload(served.gateway, read))
-            logger.info(
-                "gates, budgets, breakers and the limits of keys are per process: nothing shares them"
-            )
+            reload_on_hangup(served.gateway, read)
             typer.echo(_first_line(served, work=work))
+            logger.info("%s", brief(settings))
+            if served.note is not None:
+                logger.info("%s", served.note)
+            logger.info("gates, retry budgets, circuit breakers and the limits of keys are per process")
             await signals.first.wait()
-            logger.info("stopping: what is being served has %g s to finish", settings.limits.drain_s)
+            logger.info(
+                "stopping: requests in flight have %g s to finish; a second signal stops at once",
+                settings.limits.drain_s,
+            )
             await _drain(served, signals, settings.limits.drain_s)
     say_at_the_end("headgate serve: stopped")
-
-
-def on_hangup(act: Callable[[], None]) -> None:
-    """Where there is such a signal."""
-    if hasattr(signal, "SIGHUP"):
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, act)
-
-
-def reload(gateway: Gateway, read: Callable[[], Settings]) -> None:
-    """Read the settings again. If they are wrong, those in force stay in force."""
-    try:
-        settings = read()
-        gateway.reload(settings)
-    except HeadgateError as error:
-        logger.error("the settings are not reloaded, the old ones stay in force: %s", error)  # noqa: TRY400 - one's own mistake
-    else:
-        names = ", ".join(gateway.routes.names())
-        logger.info("the models are reloaded: %s. Everything else in the settings needs a new start.", names)
 
 
 async def _drain(served: "Served", signals: Signals, drain_s: float) -> None:
@@ -122,6 +128,7 @@ async def _drain(served: "Served", signals: Signals, drain_s: float) -> None:
 
 def _first_line(served: "Served", *, work: bool) -> str:
     names = served.gateway.routes.names()
-    models = f"{count_of(len(names), 'model')} ({', '.join(names)})"
+    named = ", ".join(names[:_MOST_NAMED]) + (", …" if len(names) > _MOST_NAMED else "")
+    models = f"{count_of(len(names), 'model')} ({named})"
     workers = count_of(served.gateway.durable.rules.workers, "worker") if work else "no worker"
     return one_line(f"headgate serve: {served.url}, {models}, {served.gateway.durable.store.name}, {workers}")

@@ -9,7 +9,6 @@ from headgate.cli.backend import Made, Verb
 from headgate.cli.filters import Filter
 from headgate.cli.running import user_name
 from headgate.core.batch import Batch
-from headgate.core.errors import UnknownTask
 from headgate.core.job import Job, JobState
 from headgate.gateway import Gateway
 from headgate.runner.jobs import MOST_LISTED
@@ -31,11 +30,7 @@ class StoreBackend:
     # ---- Jobs --------------------------------------------------------------------------------------------
 
     async def submit(self, task: str, asked: Mapping[str, Any], *, key: str | None) -> Made:
-        try:
-            handle = await self._gateway.jobs.submit(task, **asked, idempotency_key=key, tenant=self._tenant)
-        except UnknownTask as error:
-            advice = "Name its module with --tasks, or under jobs.tasks in the settings."
-            raise UnknownTask(f"{error}. {advice}") from error
+        handle = await self._gateway.jobs.submit(task, **asked, idempotency_key=key, tenant=self._tenant)
         return Made(handle.id, was_there=not handle.created)
 
     async def job(self, job_id: str) -> Job:

@@ -16,7 +16,8 @@ from headgate.cli.options import (
     LimitOption,
     TenantOption,
 )
-from headgate.cli.running import run, settings_to_look
+from headgate.cli.reaching import InDatabase
+from headgate.cli.running import look, run, settings_to_look
 from headgate.cli.screen import note, show, stdout
 from headgate.cli.store_backend import page_of
 from headgate.cli.tables import Column, Row, lay_out
@@ -24,9 +25,7 @@ from headgate.cli.words import one_line, since
 from headgate.core.errors import StateConflict
 from headgate.core.job import Job
 
-app = typer.Typer(
-    help="Webhooks: check their signatures, see their deliveries, deliver again.", no_args_is_help=True
-)
+app = typer.Typer(help="Print webhook secrets; list and repeat deliveries.", no_args_is_help=True)
 UrlArgument = Annotated[
     str, typer.Argument(metavar="URL", help="The address, as it was given.", show_default=False)
 ]
@@ -60,17 +59,20 @@ def list_deliveries(
     config: ConfigOption = None,
 ) -> None:
     """List deliveries, newest first."""
-    found, more = run(
-        settings_to_look(config),
+    place = InDatabase(settings_to_look(config))
+    found, more = look(
+        place.settings,
         lambda gateway: page_of(partial(gateway.webhooks.list, tenant=tenant), limit, after),
+        empty=((), False),
     )
     if as_json or not found:
         show_page(found, more=more, as_json=as_json, none="There are no deliveries.")
-        return
-    now = datetime.now(UTC)
-    show(*lay_out(_COLUMNS, [_row(job, now) for job in found], width=stdout().width, note="reason"))
-    if more:
-        note(Text(f"There are more: add --after {found[-1].id}", "dim"))
+    else:
+        now = datetime.now(UTC)
+        show(*lay_out(_COLUMNS, [_row(job, now) for job in found], width=stdout().width, note="reason"))
+        if more:
+            note(Text(f"There are more: add --after {found[-1].id}", "dim"))
+    place.name_it(as_json=as_json)
 
 
 def _row(job: Job, now: datetime) -> Row:
@@ -90,13 +92,13 @@ def _row(job: Job, now: datetime) -> Row:
 @app.command("redeliver")
 def redeliver(job_id: JobArgument, tenant: TenantOption = "local", config: ConfigOption = None) -> None:
     """Deliver again what was told of a job, or what a delivery told; its webhook-id stays the same."""
-    handle = run(settings_to_look(config), lambda gateway: gateway.webhooks.redeliver(job_id, tenant=tenant))
+    handle = look(settings_to_look(config), lambda gateway: gateway.webhooks.redeliver(job_id, tenant=tenant))
     show(f"{handle.id} delivers it again")
 
 
 @app.command("enable")
 def enable(url: UrlArgument, tenant: TenantOption = "local", config: ConfigOption = None) -> None:
     """Deliver to an address again that was disabled because it answered 410."""
-    if not run(settings_to_look(config), lambda gateway: gateway.webhooks.enable(url, tenant=tenant)):
+    if not look(settings_to_look(config), lambda gateway: gateway.webhooks.enable(url, tenant=tenant)):
         raise StateConflict("this address is not disabled for this tenant: look at the URL, and at --tenant")
     show("This address gets deliveries again.")

@@ -6,13 +6,14 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
 from headgate.cli.logs import LogFormat, log_to_stderr
 from headgate.cli.options import ConfigOption, LogFormatOption, TasksOption, read_seconds
-from headgate.cli.running import run_for_long, settings_with_tasks
+from headgate.cli.running import reload_on_hangup, run_for_long, settings_with_tasks
 from headgate.cli.screen import say_at_the_end
 from headgate.cli.signals import Signals
 from headgate.cli.telling import Tally, words_for
@@ -23,7 +24,8 @@ from headgate.core.ports.jobs import JobFilter
 from headgate.gateway import DRAIN_S, Gateway
 from headgate.machine.clock import SystemClock
 from headgate.runner.durable import Durable
-from headgate.settings import Settings
+from headgate.settings import DEFAULT_FILE, Settings
+from headgate.settings.dotenv import Dotenv
 from headgate.wiring import open as open_gateway
 from headgate.wiring.alerting import alerting
 
@@ -34,6 +36,7 @@ LEFTOVERS_S: Final = 5.0
 
 
 def command(
+    context: typer.Context,
     tasks: TasksOption = None,
     workers: Annotated[
         int | None,
@@ -54,38 +57,52 @@ def command(
     log_format: LogFormatOption = LogFormat.TEXT,
     config: ConfigOption = None,
 ) -> None:
-    """Run jobs until SIGINT or SIGTERM; then finish what runs, give the rest back, and go.
+    """Run jobs without serving HTTP: a worker node.
 
-    A stop takes --drain seconds at most, and up to 15 more where tasks do not let go: a process manager
+    SIGINT or SIGTERM stops it: running jobs may finish, the rest goes back to the queue. A stop takes --drain seconds at most, and up to 15 more where tasks do not let go: a process manager
     should wait that long. A second signal gives back at once what still runs. Jobs that are given back lose
     no attempt.
     """
-    settings = settings_with_tasks(config, tasks, workers)
+    # The file that is there now is asked for by name from here on: should it vanish, a reload must not take all models.
+    source = config or (Path(DEFAULT_FILE) if Path(DEFAULT_FILE).exists() else None)
+
+    dotenv: Dotenv = context.obj
+
+    def read() -> Settings:
+        dotenv.read()
+        return settings_with_tasks(source, tasks, workers)
+
     # Once every job is settled, a task that would not stop, or its thread, must not keep the process alive.
     leftovers = threading.Timer(LEFTOVERS_S, os._exit, [0])
     leftovers.daemon = True
-    run_for_long(_work(settings, log_format, burst=burst, drain_s=drain, over=leftovers.start))
+    run_for_long(_work(read, log_format, burst=burst, drain_s=drain, over=leftovers.start))
     leftovers.cancel()
 
 
 async def _work(
-    settings: Settings, log_format: LogFormat, *, burst: bool, drain_s: float, over: Callable[[], None]
+    read: Callable[[], Settings],
+    log_format: LogFormat,
+    *,
+    burst: bool,
+    drain_s: float,
+    over: Callable[[], None],
 ) -> None:
     with Signals(signal.SIGINT, signal.SIGTERM) as signals:
-        counts = await _work_until(settings, log_format, signals, burst=burst, drain_s=drain_s)
+        counts = await _work_until(read, log_format, signals, burst=burst, drain_s=drain_s)
     say_at_the_end(f"headgate work: stopped; {words_for(counts)}")
     over()
 
 
 async def _work_until(
-    settings: Settings, log_format: LogFormat, signals: Signals, *, burst: bool, drain_s: float
+    read: Callable[[], Settings], log_format: LogFormat, signals: Signals, *, burst: bool, drain_s: float
 ) -> Mapping[str, int]:
-    clock = SystemClock()
+    settings, clock = read(), SystemClock()
     async with open_gateway(settings, clock=clock) as gateway, alerting(settings, gateway, clock):
         # Not before: the settings in force are on record with `headgate config check`.
         log_to_stderr(logging.INFO, log_format)
         tally = Tally()
         gateway.listen(tally.hear)
+        reload_on_hangup(gateway, read)
         await gateway.work()
         typer.echo(_first_line(gateway.durable))
         async with tally.told():

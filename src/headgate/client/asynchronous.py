@@ -9,15 +9,16 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from headgate.client.asking import GRACE_S, Asking, given, in_path
+from headgate.client.asking import GRACE_S, Asking, given, header_key, in_path
 from headgate.client.batches import Batches
 from headgate.client.bookmarks import Bookmarks
 from headgate.client.chat_stream import ChatStream
 from headgate.client.dead_letters import DeadLetters
 from headgate.client.feeder import Feeder, Item, Progress, Source
-from headgate.client.line import Line
+from headgate.client.line import Call, Line
 from headgate.core.errors import DeadlineExceeded, InvalidRequest
 from headgate.core.job import Job, JobState
+from headgate.core.json_text import encode_json
 from headgate.core.messages import Lane, Message
 from headgate.core.operator_pause import OperatorPause
 from headgate.core.ports.clock import Chance, Clock
@@ -226,6 +227,31 @@ class AsyncClient(Asking):
             every_s=every_s,
         )
         return await feeder.feed(items, on_progress=on_progress, on_end=on_end, on_rejected=on_rejected)
+
+    # ---- Applications ------------------------------------------------------------------------------------
+
+    async def call(
+        self,
+        /,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        type: Any = Any,  # noqa: A002 - as `ctx.step`
+        keyed: bool = True,
+        idempotency_key: str | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:
+        """A route of a mounted application: `await client.call("POST", "/v1/shout", {"text": "hello"})`.
+
+        The JSON of its answer, as `type`. `keyed=False` sends no idempotency key, for a route that refuses one.
+        """
+        content = b"" if body is None else encode_json(body, what="the request")
+        key = None if idempotency_key is None else header_key(idempotency_key)
+        if key is None and keyed and method != "GET":
+            key = self._new_id()
+        call = Call(method=method, path=path, body=content, key=key)
+        return (await self.line.ask(call, timeout_s=timeout_s)).read(type)
 
     # ---- The gateway itself ------------------------------------------------------------------------------
 

@@ -112,6 +112,7 @@ class Client(_Facade[AsyncClient]):
     cancel = _waits(AsyncClient.cancel)
     jobs = _walks(AsyncClient.jobs)
     feed = _waits(AsyncClient.feed)
+    call = _waits(AsyncClient.call)
     models = _waits(AsyncClient.models)
     pause_model = _waits(AsyncClient.pause_model)
     resume_model = _waits(AsyncClient.resume_model)
@@ -120,6 +121,16 @@ class Client(_Facade[AsyncClient]):
     request = _waits(AsyncClient.request)
     requests = _walks(AsyncClient.requests)
     stream = _walks(AsyncClient.stream)
+
+    def run(
+        self,
+        work: Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """An async function of the client, without await: `client.run(summarize, "a1", text)`."""
+        return self._portal.run(work(self._portal.opened, *args, **kwargs))
 
     def flush(self, outbox: Outbox) -> Flushed:
         """As `Outbox.flush`, without await."""

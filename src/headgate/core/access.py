@@ -142,10 +142,10 @@ def check_listening(host: str, *, has_keys: bool) -> str | None:
     if has_keys:
         return None
     if is_loopback(host):
-        return f"there are no keys yet, so only this machine may connect ({host}); make one: headgate keys create NAME"
+        return f"there are no keys yet, so only this machine may connect ({host}). The first one is for you: headgate keys create NAME --role operate"
     raise SettingsError(
-        f"listen: {host or 'every address'} can be reached from elsewhere, and there are no keys: anybody could spend"
-        " your money. Make a key first (headgate keys create NAME), or listen on 127.0.0.1."
+        f"listen: {host or 'every address'} can be reached from other machines, and there are no keys: anyone could"
+        " spend your money. Create a key first (headgate keys create NAME --role operate), or listen on 127.0.0.1."
     )
 
 

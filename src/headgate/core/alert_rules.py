@@ -1,6 +1,7 @@
 """The rules of alerts: when each fires and clears, and what it tells whoever has to look."""
 
 import enum
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -41,6 +42,11 @@ class Rule(enum.StrEnum):
     STORE_DOWN = "store_down"
     DISK_FULL = "disk_full"
     RUNS_FAILING = "runs_failing"
+    REJECTIONS = "rejections"
+    ERRORS = "errors"
+    SERVER_ERRORS = "server_errors"
+    LATENCY = "latency"
+    LOOP_LAG = "loop_lag"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +57,12 @@ class AlertRules:
     retry_failure_rate: float = 0.05
     duplicate_key_rate: float = 0.5
     job_delay_s: float = 300
+    rejected_rate: float = 0.1
+    error_rate: float = 0.05
+    server_error_rate: float = 0.01
+    latency_p99_s: float | None = None
+    """None: latency is not watched; what is slow depends on the models."""
+    loop_lag_s: float = 0.5
     webhook: str | None = field(default=None, repr=False)
     """Where alerts go instead of to `webhooks.url`."""
 
@@ -60,6 +72,11 @@ class AlertRules:
         review.number("retry_failure_rate", self.retry_failure_rate, most=1)
         review.number("duplicate_key_rate", self.duplicate_key_rate, most=1)
         review.number("job_delay_s", self.job_delay_s, above=0)
+        review.number("rejected_rate", self.rejected_rate, most=1)
+        review.number("error_rate", self.error_rate, most=1)
+        review.number("server_error_rate", self.server_error_rate, most=1)
+        review.number("latency_p99_s", self.latency_p99_s, above=0)
+        review.number("loop_lag_s", self.loop_lag_s, above=0)
         if self.webhook is not None and (mistake := url_mistake(self.webhook)):
             review.add("webhook", mistake)
         review.refuse()
@@ -75,6 +92,11 @@ class AlertRules:
             Rule.STORE_DOWN: Level(STORE_DOWN_S, 0, WELL_S),
             Rule.DISK_FULL: Level(0, -ROOM_AGAIN_GB, WELL_S),
             Rule.RUNS_FAILING: Level(FAILED_RUNS, 0, 0),
+            Rule.REJECTIONS: _counted(self.rejected_rate),
+            Rule.ERRORS: _counted(self.error_rate),
+            Rule.SERVER_ERRORS: _counted(self.server_error_rate),
+            Rule.LATENCY: _counted(math.inf if self.latency_p99_s is None else self.latency_p99_s),
+            Rule.LOOP_LAG: _counted(self.loop_lag_s),
         }
 
 
@@ -100,8 +122,8 @@ _WORDS: Final[Mapping[str, str]] = {
         " `headgate jobs list --state pending`, and whether their model takes calls with `headgate models list`."
     ),
     Rule.UPSTREAM_MISCONFIGURED: (
-        "{subject} refuses us: its key, model name or permissions are wrong. Mend the settings, try them with"
-        " `headgate doctor`, and send SIGHUP; its jobs wait meanwhile."
+        "{subject} rejects our calls: its key, model name or permissions are wrong. Fix the settings, check them with"
+        " `headgate doctor`, then send SIGHUP, which lifts the hold. Its jobs wait until then."
     ),
     Rule.BREAKER_OPEN: (
         "{subject} has failed for {value:.0f} s and is left alone but for a probe now and then. Look at the"
@@ -118,6 +140,27 @@ _WORDS: Final[Mapping[str, str]] = {
     Rule.RUNS_FAILING: (
         "The last {value:.0f} runs of {subject} failed. `headgate newsletter history` says why;"
         " `headgate newsletter run --resume` goes on with the last."
+    ),
+    Rule.REJECTIONS: (
+        "{value:.0%} of the requests of the last 10 minutes were rejected with 429 or 503, more than"
+        " {threshold:.0%}. `headgate requests list --status refused` shows why, `headgate models list` which queues"
+        " are full, paused or throttled."
+    ),
+    Rule.ERRORS: (
+        "{value:.1%} of the requests of the last 10 minutes failed, more than {threshold:.1%}."
+        " `headgate requests list --status failed` shows what their upstreams answered."
+    ),
+    Rule.SERVER_ERRORS: (
+        "{value:.1%} of the requests of the last 10 minutes broke on an exception that is not foreseen, more than"
+        " {threshold:.1%}. Look for 'broke' in the gateway's log: it names the line. Please report it."
+    ),
+    Rule.LATENCY: (
+        "1 of 100 answers of the last 10 minutes took {value:.1f} s or longer, more than {threshold:g} s."
+        " `headgate requests list --status ok` shows how long each took, `headgate models list` what waits."
+    ),
+    Rule.LOOP_LAG: (
+        "The event loop was held up for {value:.1f} s within the last minute, more than {threshold:g} s: nothing else"
+        " ran meanwhile. The log names the code where a job's task did it. Otherwise give the process more CPU."
     ),
 }
 

@@ -61,6 +61,15 @@ class HeadgateError(Exception):
     """How long it was with providers, and between attempts."""
 
 
+def mark_reported(error: Exception) -> None:
+    """An event has said that a call ended with this error."""
+    error.__dict__["reported"] = True
+
+
+def is_reported(error: Exception) -> bool:
+    return "reported" in error.__dict__
+
+
 class SettingsError(HeadgateError, ValueError):
     """The operator's settings are wrong; `headgate config check` shows them all."""
 

@@ -71,6 +71,10 @@ class Responded(msgspec.Struct, frozen=True, kw_only=True):
     """How long providers took, over all attempts."""
     operation: str = "chat"
     """What was asked for, in the words of OpenTelemetry: `chat`, `text_completion` or `embeddings`."""
+    origin: str | None = None
+    """The HTTP request or the job that it was made for; None when it is that request itself, or was made by neither."""
+    of_job: bool = False
+    """One of a job's attempts: the job decides what follows."""
 
 
 class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +85,7 @@ class Cancelled(msgspec.Struct, frozen=True, kw_only=True):
     lane: Lane
     tenant: str = "local"
     operation: str = "chat"
+    origin: str | None = None
 
 
 class RequestRefused(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +98,14 @@ class RequestRefused(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     retry_after_s: float | None = None
     tenant: str = "local"
+
+
+class HttpFailed(msgspec.Struct, frozen=True, kw_only=True):
+    """A request over HTTP was answered with 429 or 5xx, and no `Responded` says so: no model was called for it."""
+
+    request_id: str
+    status: int
+    code: str
 
 
 class WaitEnded(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,6 +240,7 @@ Event: TypeAlias = (
     | Responded
     | Cancelled
     | RequestRefused
+    | HttpFailed
     | WaitEnded
     | GatePaused
     | BreakerChanged

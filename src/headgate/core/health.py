@@ -221,6 +221,14 @@ class Health:
             return (Change.OPENED,)
         return ()
 
+    def lift_hold(self) -> bool:
+        """An operator has fixed the mistake: calls go through again. The next misconfigured answer holds at once."""
+        if not self.hold.probation.active:
+            return False
+        self.hold.probation.end()
+        self.clear = not self.breaker.probation.active
+        return True
+
     def abandon_probe(self) -> None:
         """The probe ended neutrally or never came back: the next caller probes again."""
         self.hold.probation.probe_told_nothing()

@@ -149,6 +149,14 @@ class KeyClaim(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float
 
 
+class HeldKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A key that a node has reserved and that has no answer yet. `lease` goes with everything written about it."""
+
+    tenant: str
+    claim: KeyClaim
+    lease: int
+
+
 def key_claim(key: str, body: bytes, *, secret: bytes, endpoint: str, expires_at: float) -> KeyClaim:
     fingerprint = hmac.digest(secret, body, hashlib.sha256)
     return KeyClaim(endpoint=endpoint, key=check_key(key), request_hash=fingerprint, expires_at=expires_at)

@@ -224,6 +224,16 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     batch_id: str | None = None
 
 
+class Lost(msgspec.Struct, frozen=True, gc=False):
+    """A claim whose node is dead, and what is known of that death."""
+
+    claim: Claim
+    silences: int = 0
+    """How often this job was taken from a node that was only silent, this time included; 0: the death is proven."""
+    alone: bool = False
+    """The node ran no other job when it died."""
+
+
 class Settlement(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What is to be written about a claimed job, all of it in one transaction or none of it."""
 

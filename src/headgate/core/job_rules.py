@@ -3,7 +3,8 @@
 pending → running → completed | skipped | cancelled | dead_letter, or back to pending:
   * a failure counts an attempt and waits by the retry policy; the last one makes the job `exhausted`;
   * a deferral (throttled, refused, preempted, held, shutting down) gives the attempt back;
-  * a crash gives the attempt back too and counts apart: the second makes a suspect, the third is `poison`;
+  * a crash gives the attempt back too and counts apart: the second makes a suspect, the third is `poison` if the job ran alone;
+  * a claim taken from a node that was only silent is a deferral three times, and a crash after that;
   * a wrong request is `permanent` at once, and whatever is past `expires_at` is `expired`.
 """
 
@@ -13,7 +14,7 @@ from typing import Final, TypeAlias, assert_never
 import msgspec
 
 from headgate.core.failures import Failure, FailureKind
-from headgate.core.job import Claim, Entry, JobState, NewJob, Reason, Settlement, due
+from headgate.core.job import Claim, Entry, JobState, Lost, NewJob, Reason, Settlement, due
 from headgate.core.problems import Review
 from headgate.core.record import RecordWrite
 from headgate.core.retry import RetryPolicy
@@ -21,6 +22,9 @@ from headgate.core.retry import RetryPolicy
 SUSPECT_AFTER: Final = 2
 """A job that was running at this many crashes runs alone from then on."""
 POISON_AFTER: Final = 3
+"""From this crash on a job is poison if it ran alone at it. One that did not runs quite alone from then on."""
+MAX_SILENCES: Final = 3
+"""How often the silence of a node is not held against its jobs: it may have been cut off, or asleep."""
 MOST_REVIVALS: Final = 3
 LONGEST_ERROR_CHARS: Final = 2000
 CRASHED: Final = "crashed"
@@ -40,7 +44,7 @@ class JobRules:
     workers: int = 64
     """Jobs that one process runs at a time."""
     lease_s: float = 30.0
-    """A worker that has not been heard of for this long is dead, and its jobs run elsewhere."""
+    """A node that is silent for one to two times this long is dead, and its jobs run elsewhere."""
     timeout_s: float = 600.0
     expires_after_s: float = 259_200.0
     revive_after_s: float = 3600.0
@@ -131,9 +135,11 @@ class Cancelled:
 
 @dataclass(frozen=True, slots=True)
 class Crashed:
-    """Its worker died, or was not heard of for longer than its lease."""
+    """Its worker died while it ran."""
 
     why: str = "its worker was lost"
+    alone: bool = True
+    """No other job ran there: none but this one can be the cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +154,15 @@ Outcome: TypeAlias = Completed | Skipped | Failed | Deferred | Cancelled | Crash
 
 
 # ---- The rules ----------------------------------------------------------------------------------------
+
+
+def read_loss(lost: Lost) -> Crashed | Deferred:
+    """What it means for a job that its node was declared dead."""
+    if 0 < lost.silences <= MAX_SILENCES:
+        return Deferred(
+            0.0, "its worker was silent for a whole lease; the job runs again, which counts nothing"
+        )
+    return Crashed(alone=lost.alone)
 
 
 def settle(claim: Claim, outcome: Outcome, *, rules: JobRules, now: float, chance: float) -> Settlement:
@@ -190,7 +205,7 @@ def _deferred(claim: Claim, outcome: Deferred, now: float) -> Settlement:
 
 def _crashed(claim: Claim, outcome: Crashed, now: float) -> Settlement:
     crashes = claim.crashes + 1
-    if crashes >= POISON_AFTER:
+    if crashes >= POISON_AFTER and outcome.alone:
         return _bury(claim, Reason.POISON, now, outcome, attempts=claim.attempts - 1, crashes=crashes)
     return _back(claim, 0.0, now, outcome, attempts=claim.attempts - 1, crashes=crashes)
 

@@ -39,6 +39,8 @@ class Call(msgspec.Struct, kw_only=True, eq=False):
     lane: Lane = Lane.INTERACTIVE
     tenant: str = "local"
     tokens: int = 0
+    origin: str | None = None
+    """The HTTP request or the job that it is made for, where that is not the request it carries."""
     policy: RetryPolicy | None = None
     """Overrides the model's own policy; a job's calls are single attempts."""
     announce: Announce | None = None

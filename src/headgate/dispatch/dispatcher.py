@@ -363,9 +363,9 @@ class _RefusedAtGate(Exception):
 
 
 def deadline_passed(call: Call, now: float) -> DeadlineExceeded:
-    waited = f"{call.queue_s:.1f} s of them in the queue" if call.queue_s else "none of them in the queue"
+    waited = f"{call.queue_s:.1f} s in the queue" if call.queue_s else "not queued"
     error = DeadlineExceeded(
-        f"{call.model}: no answer within {now - call.started_at:.1f} s, {waited}, {count_attempts(call.attempts)} made"
+        f"{call.model}: no answer within {now - call.started_at:.1f} s ({waited}, {count_attempts(call.attempts)} made)"
     )
     error.attempts = call.attempts
     return error

@@ -34,6 +34,8 @@ class Gate:
         self._waiters: dict[Ticket, asyncio.Future[Refusal | None]] = {}
         self._running: dict[Ticket, asyncio.Task[Any]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._rings_at: float | None = None
+        """Kept here, not read from the timer: uvloop returns a plain Handle for a time that is almost now."""
 
     def walks_in(self, ticket: Ticket) -> bool:
         """Nobody waits and a slot is free: it is the ticket's, at once."""
@@ -182,7 +184,7 @@ class Gate:
         while (ticket := admission.next(now)) is not None:
             self._hand_over(ticket, now)
         look_again_at = admission.look_again_at(now)
-        if look_again_at is not None or self._timer is not None:
+        if look_again_at != self._rings_at:
             self._set_timer(look_again_at)
 
     def _hand_over(self, ticket: Ticket, now: float) -> None:
@@ -213,15 +215,14 @@ class Gate:
 
     def _set_timer(self, at: float | None) -> None:
         if self._timer is not None:
-            if self._timer.when() == at and not self._timer.cancelled():
-                return
             self._timer.cancel()
             self._timer = None
         if at is not None:
             self._timer = asyncio.get_running_loop().call_at(at, self._on_timer)
+        self._rings_at = at
 
     def _on_timer(self) -> None:
-        self._timer = None
+        self._timer = self._rings_at = None
         now = self._clock.now()
         self._pump(now)
         self._make_room(now)  # Who came during a pause could not preempt then.

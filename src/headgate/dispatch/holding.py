@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from headgate.core.errors import HeadgateError, InvalidRequest, Preempted
+from headgate.core.errors import InvalidRequest, Preempted
 from headgate.core.messages import Answer, Message, Reply, Request, check_request, reserve_tokens
 from headgate.core.ticket import Place
 from headgate.dispatch.call import Call
@@ -95,6 +95,7 @@ class HeldSlot:
         deadline = min(self._deadline, now + self._upstream.timeouts.total_s)
         self._ticket.deadline = deadline
         call = Call.of(request, started_at=now, deadline=deadline)
+        call.origin = self._call.origin
         call.queue_s = 0.0 if self._generations else self._call.queue_s
         return call
 
@@ -103,9 +104,9 @@ class HeldSlot:
         try:
             answer = await self._in_time(request, call)
         except asyncio.CancelledError:
-            self._requests.cancelled(request)
+            self._requests.cancelled(request, call)
             raise
-        except HeadgateError as error:
+        except Exception as error:
             self._requests.failed(request, call, error)
             raise
         finally:
@@ -141,10 +142,25 @@ class HeldSlot:
         return result
 
 
+async def _acquired(requests: Requests, call: Call) -> Served[None]:
+    """A slot that is not granted is a request that ends here; one that is granted ends with its generations."""
+    request = Request(
+        id=call.request_ids[0], model=call.model, messages=(), params={}, lane=call.lane, tenant=call.tenant
+    )
+    try:
+        return await requests.dispatcher.acquire(call)
+    except asyncio.CancelledError:
+        requests.cancelled(request, call)
+        raise
+    except Exception as error:
+        requests.failed(request, call, error)
+        raise
+
+
 @asynccontextmanager
 async def hold_slot(requests: Requests, call: Call, deadline: float) -> AsyncIterator[HeldSlot]:
     """Wait for a slot, hand it out, and take it back whatever happens inside."""
-    served = await requests.dispatcher.acquire(call)
+    served = await _acquired(requests, call)
     # A holder that idles must not keep everybody out as the probe it happens to be.
     served.upstream.gate.admission.put_probe_down(served.ticket)
     slot = HeldSlot(requests, call, served, deadline)

@@ -1,7 +1,7 @@
 """Calls on behalf of jobs: the same dispatcher, but single attempts, because the job owns the retries."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from headgate.core.embeddings import EmbeddingReply, EmbeddingRequest, check_embedding, read_input
@@ -90,9 +90,11 @@ class _JobLlm:
         messages: Sequence[Message],
         model: str | None = None,
         check: Check | None = None,
-        regenerations: int = REGENERATIONS,
+        regenerations: int | Sequence[Mapping[str, Any]] = REGENERATIONS,
         **params: Any,
     ) -> Reply:
+        changes = () if isinstance(regenerations, int) else regenerations
+        most = regenerations if isinstance(regenerations, int) else len(regenerations)
         request = Request(
             id=self._new_id(),
             model=self._model(model),
@@ -102,9 +104,9 @@ class _JobLlm:
             tenant=self._claim.tenant,
         )
         check_request(request)
-        call = self._call(request, _single_attempt(regenerations))
+        call = self._call(request, _single_attempt(most))
         try:
-            reply = await self._requests.complete(request, call, check)
+            reply = await self._requests.complete(request, call, check, changes=changes)
         finally:
             self.cost_usd += call.cost_usd
         self.upstream = reply.upstream

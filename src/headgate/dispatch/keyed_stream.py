@@ -1,6 +1,7 @@
 """Streams under an idempotency key: written once, read by everybody who asks with the key, stored whole at the end."""
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Final, Self
@@ -8,12 +9,12 @@ from typing import Any, Final, Self
 from headgate.core.errors import StreamCut
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.messages import Usage
-from headgate.core.sse import DONE
 from headgate.core.wire import WireReply, WireRequest
 from headgate.dispatch.relay import RelayStream
 
 MOST_KEPT_BYTES: Final = 64 * 1024 * 1024
 """A stream under a key is kept whole, at the upstream's pace and not at its readers': one without an end would fill the memory."""
+_END: Final = re.compile(rb"^data: *\[DONE\]", re.MULTILINE)
 
 
 class Broadcast:
@@ -24,6 +25,9 @@ class Broadcast:
         """Of the request: only the same one may listen."""
         self.stream: RelayStream | None = None
         self.pieces: list[bytes] = []
+        """Whole lines, up to the end marker. The end comes with the reply, once it is settled which answer counts."""
+        self.written: str | None = None
+        """The id of the request whose answer it became."""
         self.readers = 0
         self._waiting: set[asyncio.Future[None]] = set()
 
@@ -35,24 +39,32 @@ class Broadcast:
             raise StreamCut("the stream under this key was cut off; ask again", failure=failure, attempts=0)
         self.stream = stream
         kept_bytes = 0
-        last: list[bytes] = []
+        held, end = b"", list[bytes]()
         async with stream:
             async for piece in stream:
                 kept_bytes += len(piece)
                 if kept_bytes > MOST_KEPT_BYTES:
                     raise _too_long(stream.attempts)
-                if last or DONE in piece:
-                    # Who has the end may leave, and by then the answer must be whole.
-                    last.append(piece)
+                if end:
+                    end.append(piece)
                     continue
-                self.pieces.append(piece)
-                self._wake()
-        self.pieces += last
+                held += piece
+                marker = _END.search(held)
+                # An error event may have to follow, and must not begin in the middle of a line.
+                whole_bytes = marker.start() if marker else held.rfind(b"\n") + 1
+                if whole_bytes:
+                    self.pieces.append(held[:whole_bytes])
+                    held = held[whole_bytes:]
+                    self._wake()
+                if marker:
+                    end.append(held)
+                    held = b""
+        self.written = request.id
         return WireReply(
             request_id=request.id,
             model=request.model,
             upstream=stream.upstream or "",
-            body=b"".join(self.pieces),
+            body=b"".join([*self.pieces, held, *end]),
             usage=stream.usage or Usage(0, 0, estimated=True),
             attempts=stream.attempts,
             latency_ms=took_s() * 1000,
@@ -88,11 +100,14 @@ class KeyedStream:
         self._reply.add_done_callback(_look_at)
         self._live = live
         self._seen = 0
+        self._ended = False
         self._told: WireReply | None = None
 
     @property
     def replayed(self) -> bool:
-        return self._told is not None and self._told.replayed
+        """False for those who listened while it was written."""
+        reply = self._told
+        return reply is not None and reply.replayed and reply.request_id != self._live.written
 
     @property
     def upstream(self) -> str | None:
@@ -119,7 +134,7 @@ class KeyedStream:
     @property
     def spent(self) -> Usage:
         """What it has cost so far. Told again, it costs nothing."""
-        if self.replayed or self._live.stream is None:
+        if self._live.stream is None or (self._told is not None and self._told.replayed):
             return Usage(0, 0, estimated=True)
         return self._live.stream.spent
 
@@ -141,12 +156,23 @@ class KeyedStream:
 
     async def __anext__(self) -> bytes:
         await self._news()
-        seen, self._seen = self._seen, self._seen + 1
-        if seen < len(self._live.pieces):
-            return self._live.pieces[seen]
-        if seen == 0 and self._told is not None:
-            return self._told.body
-        raise StopAsyncIteration
+        if self._told is None:
+            self._seen += 1
+            return self._live.pieces[self._seen - 1]
+        rest = b"" if self._ended else self._rest(self._told.body)
+        self._ended = True
+        if not rest:
+            raise StopAsyncIteration
+        return rest
+
+    def _rest(self, recorded: bytes) -> bytes:
+        """What is still missing of the recorded answer, which may be another process's."""
+        begun = b"".join(self._live.pieces[: self._seen])
+        if not recorded.startswith(begun):
+            failure = Failure(kind=FailureKind.EXPIRED, code="stream_cut")
+            message = "another process has recorded another answer under this key; ask again for that one"
+            raise StreamCut(message, failure=failure, attempts=self.attempts)
+        return recorded[len(begun) :]
 
     async def aclose(self) -> None:
         """Leave. The last to do so stops the call."""

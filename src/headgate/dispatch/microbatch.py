@@ -6,6 +6,7 @@ one bad item must not fail its neighbours.
 """
 
 import asyncio
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -67,6 +68,8 @@ class Gatherer:
         self._gather = gather
         self._open: dict[str, _Item] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._closes_at = math.inf
+        """Kept here, not read from the timer: uvloop returns a plain Handle for a time that is almost now."""
         self._asking: set[_Item] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -84,9 +87,9 @@ class Gatherer:
             self._join(item)
             reply = await self._in_time(item, future)
         except asyncio.CancelledError:
-            self._requests.cancelled(request)
+            self._requests.cancelled(request, call)
             raise
-        except HeadgateError as error:
+        except Exception as error:
             self._requests.failed(request, call, error)
             raise
         finally:
@@ -127,8 +130,9 @@ class Gatherer:
         now = self._dispatcher.clock.now()
         # Whoever is in a hurry takes the others along early.
         closes_at = now + min(self._gather.wait_ms / 1000, (item.call.deadline - now) / 2)
-        if self._timer is None or closes_at < self._timer.when():
+        if closes_at < self._closes_at:
             self._stop_timer()
+            self._closes_at = closes_at
             self._timer = asyncio.get_running_loop().call_at(closes_at, self._close_batch)
 
     def _leave(self, item: _Item) -> None:
@@ -150,6 +154,7 @@ class Gatherer:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._closes_at = math.inf
 
     def _start(self, work: Any, name: str) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work, name=name)

@@ -55,9 +55,8 @@ class Models:
         self._duty: asyncio.Task[None] | None = None
         self._watching = False
 
-    async def list(self) -> "list[ModelStatus]":
-        """The configured models, and the members of families that are in use or paused."""
-        await self.refresh()
+    def known(self) -> list[ModelStatus]:
+        """The models as far as this process knows, without a look at the store."""
         routes = {route.model: route for route in self._routes.known()}
         names = dict.fromkeys((*self._routes.names(), *routes, *self._routes.pauses))
         return [
@@ -68,6 +67,11 @@ class Models:
             )
             for name in names
         ]
+
+    async def list(self) -> "list[ModelStatus]":
+        """The configured models, and the members of families that are in use or paused."""
+        await self.refresh()
+        return self.known()
 
     async def pause(self, model: str, *, by: str) -> OperatorPause:
         """From now on nobody calls this model, `name/*` for a family: here at once, elsewhere within seconds.

@@ -1,13 +1,17 @@
-"""Direct calls under an idempotency key: reserved before the work, told again after it, shared while it lasts.
+"""Direct calls under an idempotency key: reserved before the work, answered again after it, shared while it lasts.
 
-A key that is being worked on here is shared in memory; one that another process works on is asked after until
-the caller's time is up. A failed outcome frees the key. If a process dies after sending, the key's next caller
-runs the call again, or is refused: the operator decides (`idempotency.unknown`).
+A key that is being worked on here is shared in memory; for one that another process works on, the store is asked
+again until the caller's time is up. The write that the store accepts decides which answer counts: a process that was
+overtaken returns the recorded answer. A failed outcome frees the key. If a process dies after sending, the key's next
+caller runs the call again, or is refused: the operator decides (`idempotency.unknown`).
+
+What the process holds in the store, and what happens while the store is away, is in `held_keys.py`.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar, assert_never
 
@@ -19,7 +23,6 @@ from headgate.core.errors import (
     KeyInProgress,
     KeyMismatch,
     StateConflict,
-    StoreUnavailable,
 )
 from headgate.core.events import Event, KeyUsed
 from headgate.core.idempotency import (
@@ -37,13 +40,14 @@ from headgate.core.idempotency import (
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.keys import Keys
 from headgate.dispatch.call import Announce
+from headgate.dispatch.held_keys import Answer, HeldKeys, Holder, Place
+from headgate.machine.clock import TIMER_SLACK_S
 
 logger = logging.getLogger("headgate")
 ASK_AGAIN_S: Final = 0.25
-KEEP_TRYING_S: Final = (0.2, 1.0, 5.0)
+CLOSE_S: Final = 10.0
 Reply = TypeVar("Reply", bound=msgspec.Struct)
 """Has a field `replayed`."""
-Place = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,29 +59,42 @@ class Asking(Generic[Reply]):
     decode: Callable[[bytes], Reply]
 
 
-class _Shared:
-    """A call in flight and those who wait for it. It lives while one of them does."""
+class _Work:
+    """A call in flight and its callers. It lives while one of them waits, and until a write in progress has ended."""
 
-    __slots__ = ("answered", "claim", "sharers", "task")
-
-    def __init__(self, claim: KeyClaim, task: "asyncio.Task[Any]") -> None:
+    def __init__(self, place: Place, claim: KeyClaim, deadline: float) -> None:
+        self.place = place
         self.claim = claim
-        self.task = task
-        self.sharers = 0
-        self.answered = False
-        """It is paid for, and only has to be stored: whoever leaves now, that is seen through."""
+        self.deadline = deadline
+        self.task: asyncio.Task[Any]
+        self.waiting = 0
+        self.writing = False
+        self._returned = False
+
+    @contextmanager
+    def seen_through(self) -> Iterator[None]:
+        """A write to the store that is not cancelled: its outcome would be unknown."""
+        self.writing = True
+        try:
+            yield
+        finally:
+            self.writing = False
 
     async def wait(self) -> Any:
-        """The answer; None when there is none to share, and the caller had better ask anew."""
-        self.sharers += 1
+        """The reply; for all callers but one it is a replay. None when there is none: the caller starts again."""
+        self.waiting += 1
         try:
             await asyncio.wait({self.task})
         finally:
-            self.sharers -= 1
-            if not self.sharers and not self.answered:
+            self.waiting -= 1
+            if not self.waiting and not self.writing:
                 self.task.cancel()
-        # Cancelled by others who have all left meanwhile: that is not our end.
-        return None if self.task.cancelled() else self.task.result()
+        # Cancelled by callers who have all left meanwhile: that does not end this one.
+        reply = None if self.task.cancelled() else self.task.result()
+        if reply is None or not self._returned:
+            self._returned = True
+            return reply
+        return msgspec.structs.replace(reply, replayed=True)
 
 
 class Once:
@@ -87,22 +104,21 @@ class Once:
         self,
         keys: Keys,
         rules: IdempotencyRules,
-        node: Callable[[], str],
+        node: Holder,
         clock: Clock,
         emit: Callable[[Event], None],
     ) -> None:
         self._keys = keys
         self._rules = rules
-        self._node = node
         self._clock = clock
         self._emit = emit
-        self._running: dict[Place, _Shared] = {}
-        """Whatever this node holds in the store stands here; a key that does not is nobody's any more."""
+        self._running: dict[Place, _Work] = {}
+        self._held = HeldKeys(keys, rules, node, clock, self._running)
 
     async def reply(
         self, tenant: str, endpoint: str, key: str, body: bytes, asking: Asking[Reply], *, deadline: float
     ) -> Reply:
-        """What is answered, or was answered before under this key."""
+        """The reply to this call, or the one that was recorded before under this key."""
         claim = self._claim(endpoint, key, body)
         try:
             reply, outcome = await self._found((tenant, endpoint, key), claim, asking, deadline)
@@ -112,114 +128,134 @@ class Once:
         self._emit(KeyUsed(endpoint=endpoint, outcome=outcome))
         return reply
 
+    async def aclose(self) -> None:
+        """Before the node leaves: let writes end, and store the answers that were kept."""
+        writing = {work.task for work in self._running.values() if work.writing}
+        if writing:
+            await asyncio.wait(writing, timeout=CLOSE_S)
+        await self._held.aclose()
+
+    # ---- Callers ------------------------------------------------------------------------------------------
+
     async def _found(
         self, place: Place, claim: KeyClaim, asking: Asking[Reply], deadline: float
     ) -> tuple[Reply, KeyOutcome]:
         while True:
-            shared = self._running.get(place)
-            if shared is None:
-                reply: Reply | None = await self._lead(place, claim, asking, deadline).wait()
-                told_again = getattr(reply, "replayed", False)
-                outcome = KeyOutcome.REPLAYED if told_again else KeyOutcome.RAN
-            elif shared.claim.request_hash != claim.request_hash:
+            work = self._running.get(place)
+            if work is None:
+                reply: Reply | None = await self._begin(place, claim, asking, deadline).wait()
+                outcome = KeyOutcome.REPLAYED
+            elif work.claim.request_hash != claim.request_hash:
                 raise KeyMismatch(claim.key)
             else:
-                reply, outcome = await self._share(shared, deadline), KeyOutcome.SHARED
+                reply, outcome = await self._share(work, deadline), KeyOutcome.SHARED
             if reply is not None:
-                return reply, outcome
+                return reply, outcome if getattr(reply, "replayed", False) else KeyOutcome.RAN
 
-    def _lead(self, place: Place, claim: KeyClaim, asking: Asking[Reply], deadline: float) -> _Shared:
-        """Known here before the store is asked, so that nothing this node holds is ever forgotten."""
-        task = asyncio.get_running_loop().create_task(self._work(place, claim, asking, deadline))
-        shared = self._running[place] = _Shared(claim, task)
-        # Gone from the table before anybody hears how it ended: who comes then asks the store.
-        task.add_done_callback(lambda task: self._ended(place, task))
-        return shared
+    def _begin(self, place: Place, claim: KeyClaim, asking: Asking[Reply], deadline: float) -> _Work:
+        """Known here before the store is asked, so that no key is taken for a forgotten one."""
+        work = self._running[place] = _Work(place, claim, deadline)
+        work.task = asyncio.get_running_loop().create_task(self._run(work, asking))
+        # Removed before its callers wake up: a new request then asks the store.
+        work.task.add_done_callback(lambda task: self._ended(place, task))
+        return work
 
     def _ended(self, place: Place, task: "asyncio.Task[Any]") -> None:
         self._running.pop(place, None)
         if not task.cancelled():
-            task.exception()  # Those who wait hear of it; there may be none of them left.
+            task.exception()  # Its callers get it; there may be none of them left.
 
-    async def _share(self, shared: _Shared, deadline: float) -> Any:
-        """The call's answer; None when it ran out of its own time and this caller has some left."""
+    async def _share(self, work: _Work, deadline: float) -> Any:
+        """The call's reply; None when it ran out of its own time and this caller has some left."""
         try:
             async with asyncio.timeout_at(deadline):
-                reply = await shared.wait()
+                return await work.wait()
         except (DeadlineExceeded, KeyInProgress):
-            if self._clock.now() >= deadline:
+            if self._clock.now() + TIMER_SLACK_S >= deadline:
                 raise
             return None
         except TimeoutError:
-            raise _still_running(shared.claim.key) from None
-        return None if reply is None else msgspec.structs.replace(reply, replayed=True)
+            raise _still_running(work.claim.key) from None
 
-    async def _work(
-        self, place: Place, claim: KeyClaim, asking: Asking[Reply], deadline: float
-    ) -> Reply | None:
+    # ---- The work -----------------------------------------------------------------------------------------
+
+    async def _run(self, work: _Work, asking: Asking[Reply]) -> Reply | None:
+        """Take the key, make the call, record its answer. None when the last caller has left meanwhile."""
+        if (body := await self._recall(work)) is not None:
+            return msgspec.structs.replace(asking.decode(body), replayed=True)
+        taken = await self._take(work, asking)
+        if not isinstance(taken, Run):
+            return taken
+        try:
+            reply = await self._call(work, taken, asking)
+        except KeyInProgress:
+            # Overtaken before anything was sent: the other process's answer counts.
+            taken = await self._take(work, asking)
+            if isinstance(taken, Run):
+                await self._held.free(work.place, work.claim, taken.lease)
+                raise
+            return taken
+        return await self._record(work, taken, reply, asking)
+
+    async def _recall(self, work: _Work) -> bytes | None:
+        """The answer that waits for the store, if it counts."""
+        answer = self._held.kept(work.place)
+        if answer is None:
+            return None
+        if answer.claim.request_hash != work.claim.request_hash:
+            raise KeyMismatch(work.claim.key)
+        with work.seen_through():
+            return answer.body if await self._held.counts(work.place, answer) else None
+
+    async def _take(self, work: _Work, asking: Asking[Reply]) -> Run | Reply | None:
+        """The key, or its recorded answer; another process's work is waited for. None when all callers have left."""
         while True:
-            verdict = await self._reserve(place[0], claim)
+            with work.seen_through():
+                verdict = await self._held.reserve(work.place, work.claim)
+                if not work.waiting:
+                    if isinstance(verdict, Run):
+                        await self._held.free(work.place, work.claim, verdict.lease)
+                    return None
             if isinstance(verdict, Run):
-                return await self._run(place, claim, verdict, asking)
-            if (reply := self._known(claim.key, verdict, asking)) is not None:
+                return verdict
+            if (reply := self._known(work.claim.key, verdict, asking)) is not None:
                 return reply
-            if self._clock.now() + ASK_AGAIN_S >= deadline:
-                raise _still_running(claim.key)
+            if self._clock.now() + ASK_AGAIN_S >= work.deadline:
+                raise _still_running(work.claim.key)
             await self._clock.sleep(ASK_AGAIN_S)
 
-    async def _run(self, place: Place, claim: KeyClaim, run: Run, asking: Asking[Reply]) -> Reply:
-        tenant = place[0]
+    async def _call(self, work: _Work, run: Run, asking: Asking[Reply]) -> Reply:
         if run.rerun:
-            logger.warning("idempotency key %r runs again: its process died after sending", claim.key[:100])
+            logger.warning(
+                "idempotency key %r runs again: its process died after sending", work.claim.key[:100]
+            )
 
         async def announce() -> None:
-            """Written before the first byte goes out: after a crash, `reserved` proves that none did."""
-            if not await self._keys.mark_sent(tenant, claim, run.lease):
-                raise _still_running(claim.key)
+            """Written before the first byte is sent: after a crash, `reserved` proves that none was."""
+            if not await self._held.mark_sent(work.place, work.claim, run.lease):
+                raise _still_running(work.claim.key)
 
         try:
-            reply = await asking.ask(announce)
+            return await asking.ask(announce)
         except BaseException:
-            await self._free(tenant, claim, run.lease)
+            with work.seen_through():
+                await self._held.free(work.place, work.claim, run.lease)
             raise
-        self._running[place].answered = True
-        return await self._finish(tenant, claim, run.lease, reply, asking)
 
-    async def _finish(
-        self, tenant: str, claim: KeyClaim, lease: int, reply: Reply, asking: Asking[Reply]
-    ) -> Reply:
-        """Store the answer. Whatever comes between, the caller gets one: the recorded one if there is any."""
-        body = asking.encode(reply)
-        for rest_s in (*KEEP_TRYING_S, None):
-            try:
-                while not await self._keys.finish(tenant, claim, lease, status=200, body=body):
-                    # We were thought dead, and somebody else took the key over.
-                    verdict = await self._reserve(tenant, claim)
-                    if not isinstance(verdict, Run):
-                        return self._known(claim.key, verdict, asking) or reply
-                    lease = verdict.lease
-            except StoreUnavailable:
-                if rest_s is None:
-                    logger.exception("the answer under idempotency key %r is not stored", claim.key[:100])
-                    break
-                await self._clock.sleep(rest_s)
-            else:
-                break
-        return reply
-
-    async def _reserve(self, tenant: str, claim: KeyClaim) -> Verdict:
-        return await self._keys.reserve(
-            tenant, claim, node=self._node(), unknown=self._rules.unknown, now=self._now()
-        )
-
-    async def _free(self, tenant: str, claim: KeyClaim, lease: int) -> None:
-        try:
-            await self._keys.free(tenant, claim, lease)
-        except StoreUnavailable as error:
-            logger.warning("idempotency key %r could not be freed: %s", claim.key[:100], error)
+    async def _record(self, work: _Work, run: Run, reply: Reply, asking: Asking[Reply]) -> Reply | None:
+        """The reply when its answer counts, or else the one that another process has recorded."""
+        answer = Answer(work.claim, run.lease, asking.encode(reply))
+        while True:
+            with work.seen_through():
+                if await self._held.record(work.place, answer):
+                    return reply
+            taken = await self._take(work, asking)
+            if not isinstance(taken, Run):
+                return taken
+            answer.lease = taken.lease
 
     def _known(self, key: str, verdict: Verdict, asking: Asking[Reply]) -> Reply | None:
-        """The stored answer; None while somebody is at it."""
+        """The stored answer; None while another process works on it."""
         match verdict:
             case Replay(body=body):
                 return msgspec.structs.replace(asking.decode(body), replayed=True)

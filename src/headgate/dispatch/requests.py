@@ -1,18 +1,19 @@
 """Whole requests: from a request to its reply, and the one event that says how it ended."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from headgate.core import events
 from headgate.core.embeddings import EmbeddingReply, EmbeddingRequest, Embeddings, estimate_embedding_usage
-from headgate.core.errors import CallFailed, DuplicateRequest, HeadgateError, QueueFull
+from headgate.core.errors import CallFailed, DuplicateRequest, HeadgateError, QueueFull, mark_reported
 from headgate.core.messages import Answer, Reply, Request, Usage, estimate_usage
 from headgate.core.retry import RetryPolicy
 from headgate.dispatch.call import AnyRequest, Call
 from headgate.dispatch.dispatcher import Dispatcher, Served
 from headgate.dispatch.routes import Route
 from headgate.dispatch.work import Check, Complete, Embed, Work
+from headgate.machine.context import origin
 
 T = TypeVar("T")
 
@@ -70,7 +71,9 @@ class Requests:
         total_s = (route or self.dispatcher.routes.find(request.model)).timeouts.total_s
         now = self._clock.now()
         patience_s = total_s if deadline_s is None else min(deadline_s, total_s)
-        return Call.of(request, started_at=now, deadline=now + patience_s, policy=policy)
+        call = Call.of(request, started_at=now, deadline=now + patience_s, policy=policy)
+        call.origin = origin()
+        return call
 
     async def run(self, call: Call, work: Work[T], *, insist: bool = False) -> Served[T]:
         """Dispatch a call. One that insists stands outside a full queue until there is room or no time left."""
@@ -83,9 +86,15 @@ class Requests:
                 await self._clock.sleep(refusal.retry_after_s)
 
     async def complete(
-        self, request: Request, call: Call, check: Check | None = None, *, insist: bool = False
+        self,
+        request: Request,
+        call: Call,
+        check: Check | None = None,
+        *,
+        insist: bool = False,
+        changes: Sequence[Mapping[str, Any]] = (),
     ) -> Reply:
-        work = Complete(request, check, self.first_token_s(request))
+        work = Complete(request, check, self.first_token_s(request), changes)
         served = await self.serve(request, call, work, insist=insist)
         reply = self.reply(request, call, served.result, served.upstream.name)
         self.answered(request, call, reply)
@@ -104,9 +113,9 @@ class Requests:
         try:
             served = await (self.run(call, work, insist=True) if insist else self.dispatcher.run(call, work))
         except asyncio.CancelledError:
-            self.cancelled(request)
+            self.cancelled(request, call)
             raise
-        except HeadgateError as error:
+        except Exception as error:
             self.failed(request, call, error)
             raise
         served.release()
@@ -153,12 +162,16 @@ class Requests:
         cost_usd = self._cost(request.model, reply.upstream, reply.usage)
         self.ended(request, call, upstream=reply.upstream, usage=reply.usage, cost_usd=cost_usd)
 
-    def failed(self, request: AnyRequest, call: Call, error: HeadgateError) -> None:
-        error.queue_ms, error.upstream_ms = call.queue_s * 1000, call.upstream_s * 1000
-        detail = error.failure.error if isinstance(error, CallFailed) else error.code
+    def failed(self, request: AnyRequest, call: Call, error: Exception) -> None:
+        """Also for an exception that is not foreseen: a fault of ours, `internal`."""
+        detail = HeadgateError.code
+        if isinstance(error, HeadgateError):
+            error.queue_ms, error.upstream_ms = call.queue_s * 1000, call.upstream_s * 1000
+            detail = error.failure.error if isinstance(error, CallFailed) else error.code
+        mark_reported(error)
         self.ended(request, call, error=detail)
 
-    def cancelled(self, request: AnyRequest) -> None:
+    def cancelled(self, request: AnyRequest, call: Call) -> None:
         self.dispatcher.emit(
             events.Cancelled(
                 request_id=request.id,
@@ -166,6 +179,7 @@ class Requests:
                 lane=request.lane,
                 tenant=request.tenant,
                 operation=request.operation,
+                origin=_other(request, call),
             )
         )
 
@@ -196,6 +210,8 @@ class Requests:
                 tenant=request.tenant,
                 upstream_ms=call.upstream_s * 1000,
                 operation=request.operation,
+                origin=_other(request, call),
+                of_job=call.goes_back,
             )
         )
 
@@ -204,3 +220,8 @@ class Requests:
             if upstream.name == name:
                 return upstream.cost(usage)
         return None
+
+
+def _other(request: AnyRequest, call: Call) -> str | None:
+    """Over HTTP most requests are their own origin."""
+    return None if call.origin == request.id else call.origin

@@ -94,11 +94,14 @@ class Routes:
         routes: Iterable[Route],
         families: Mapping[str, BuildRoute] | None = None,
         asides: Mapping[str, Callable[[], Route]] | None = None,
+        hints: Mapping[str, str] | None = None,
     ) -> None:
         self._routes = {route.model: route for route in routes}
         self._families = {name.removesuffix("*"): build for name, build in (families or {}).items()}
         self._asides = dict(asides or {})
         """Models that are built when first asked for."""
+        self._hints = hints or {}
+        """What to say of unknown models whose names begin so."""
         self._members: OrderedDict[str, Route] = OrderedDict()
         self._retired: list[Route] = []
         """Replaced by a reload, with calls still on their way through them."""
@@ -128,7 +131,9 @@ class Routes:
         return [*self._routes, *self._asides, *(f"{prefix}*" for prefix in self._families)]
 
     def renew(self, new: "Routes", unchanged: Container[str]) -> None:
-        """Become the new ones. An unchanged model keeps its gates, with whoever waits there and what they have learnt.
+        """Become the new ones. An unchanged model keeps its gates, with those who wait there and what they have learnt.
+
+        Its holds are lifted: a mistake is often fixed at the provider, or in a file that the settings only name.
 
         Calls on their way through a model that changed or went end where they began.
         """
@@ -143,6 +148,8 @@ class Routes:
         self._families, self._asides = new._families, new._asides  # noqa: SLF001 - as above
         now = [*self._routes.values(), *self._members.values()]
         self._retired = [route for route in before if route not in now]
+        for upstream in (upstream for route in now for upstream in route.upstreams):
+            upstream.lift_hold()
         self.obey(self.pauses)
         if self._closed:
             self.close()
@@ -189,4 +196,5 @@ class Routes:
 
     def _unknown(self, model: str) -> str:
         hint = did_you_mean(model, self.names()) or ";"
-        return f"no model is called {model[:100]!r}{hint} known: {', '.join(self.names())}"
+        reason = next((f". {words}" for prefix, words in self._hints.items() if model.startswith(prefix)), "")
+        return f"no model is called {model[:100]!r}{hint} known: {', '.join(self.names())}{reason}"

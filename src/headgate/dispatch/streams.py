@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from headgate.core.errors import DeadlineExceeded, HeadgateError, InvalidRequest, StreamCut
+from headgate.core.errors import DeadlineExceeded, InvalidRequest, StreamCut
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.foreign import classify
 from headgate.core.messages import Chunk, Request, Usage, estimate_usage
@@ -155,9 +155,9 @@ class AnswerStream(Generic[Piece]):
             served = await self._requests.dispatcher.run(self._call, self._opening_work(first_token_s))
         except asyncio.CancelledError:
             self._end()
-            self._requests.cancelled(self._request)
+            self._requests.cancelled(self._request, self._call)
             raise
-        except HeadgateError as error:
+        except Exception as error:
             self._end()
             self._requests.failed(self._request, self._call, error)
             raise
@@ -213,7 +213,7 @@ class AnswerStream(Generic[Piece]):
             piece = await self._rescue(served, failure)
         except BaseException:
             self._end()
-            self._requests.cancelled(self._request)
+            self._requests.cancelled(self._request, self._call)
             raise
         if piece is None:
             raise self._cut(served, failure) from error
@@ -339,7 +339,7 @@ async def _abandon(
         upstream.tell_attempt(call, served.number, ticket.attempt_at, Failure(kind=kind), None)
         served.release()
         if late is None:
-            requests.cancelled(request)
+            requests.cancelled(request, call)
         else:
             requests.failed(request, call, late)
 

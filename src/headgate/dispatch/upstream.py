@@ -165,6 +165,13 @@ class Upstream:
             self.gate.admission.pacing.release_tokens(ticket.reservation)
             ticket.reservation = None
 
+    def lift_hold(self) -> None:
+        """Call it again at once, if it is held back as misconfigured."""
+        if self._health.lift_hold():
+            logger.info("the hold of upstream %s is lifted: calls go through again", self.name)
+            self._emit(events.UpstreamHeld(upstream=self.name, held=False))
+            self.gate.look_again()
+
     def throttled(self, pause_s: float) -> None:
         """The provider asked to wait: everybody at this gate does."""
         if self.gate.pause(pause_s):

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -34,23 +34,32 @@ class Work(Protocol[T]):
 
 
 class Complete:
-    """One request, one whole answer."""
+    """One request, one whole answer. After each answer that cannot be used, the next of `changes` sets other parameters."""
 
     stays_open = False
-    __slots__ = ("_check", "_first_token_s", "_request")
+    __slots__ = ("_changes", "_check", "_first_token_s", "_request")
 
     def __init__(
-        self, request: Request, check: Check | None = None, first_token_s: float | None = None
+        self,
+        request: Request,
+        check: Check | None = None,
+        first_token_s: float | None = None,
+        changes: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self._request = request
         self._check = check
         self._first_token_s = first_token_s
+        self._changes = iter(changes)
 
     async def call(self, provider: Provider) -> Answer:
         return _an_answer(await in_time(provider.complete(self._request), self._first_token_s))
 
     def flaw(self, result: Answer) -> str | None:
-        return flaw_of(result, self._check)
+        flaw = flaw_of(result, self._check)
+        if flaw is not None and (change := next(self._changes, None)):
+            params = {**self._request.params, **change}
+            self._request = msgspec.structs.replace(self._request, params=params)
+        return flaw
 
     def usage(self, result: Answer) -> Usage:
         return result.usage or estimate_usage(self._request, result.content or "")

@@ -51,7 +51,7 @@ async def _places(settings: Settings, source: str) -> list[Finding]:
 def _neighbours(data_dir: Path) -> Finding:
     pids = [pid for pid in pids_at_work(data_dir / "nodes") if pid != os.getpid()]
     if not pids:
-        return ok("processes", "no other works on this data folder")
+        return ok("processes", "no other process uses this data folder")
     found = f"pid {', '.join(map(str, pids))} at work on this data folder"
     if len(pids) == 1:
         return ok("processes", found)
@@ -62,7 +62,7 @@ async def _database(settings: Settings) -> list[Finding]:
     host = settings.address.host
     file = database_file(settings)
     if file is not None and not file.exists():
-        return [ok("database", "none yet: the first start makes it"), judge_keys((), host)]
+        return [ok("database", f"none yet: headgate serve creates {file.absolute()}"), judge_keys((), host)]
     clock = SystemClock()
     try:
         store = build_store(settings, clock=clock, new_id=random_id)

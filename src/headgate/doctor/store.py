@@ -64,7 +64,7 @@ def judge_keys(keys: Sequence[AccessKey] | None, host: str) -> Finding:
     return fail(
         "keys",
         f"none, and others can reach {host}",
-        "headgate keys create NAME, or listen on 127.0.0.1: without keys headgate serve does not start",
+        "headgate keys create NAME --role operate, or listen on 127.0.0.1: without keys headgate serve does not start",
     )
 
 

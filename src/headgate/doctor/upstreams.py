@@ -37,13 +37,19 @@ async def ask_upstream(asked: Asked, provider: Provider) -> Finding:
 
 
 def judge_sighting(asked: Asked, sighting: Sighting) -> Finding:
-    if asked.model is None:
-        count = f", {len(sighting.models)} models there" if sighting.models else ""
-        return ok(asked.check, f"answers{count}")
-    if sighting.has_model is None:
-        return ok(asked.check, f"answers; {sighting.remark}, so {asked.model} is not checked")
-    if sighting.has_model:
-        return ok(asked.check, f"answers, and has {asked.model}")
+    unchecked = "" if asked.model is None else f", so {asked.model} is not checked"
+    match sighting:
+        case Sighting(has_model=False, advice=str(advice)) if advice:
+            return fail(asked.check, f"answers, but {sighting.remark}", advice)
+        case Sighting(has_model=None, advice=str(advice)) if advice:
+            return warn(asked.check, f"answers; {sighting.remark}{unchecked}", advice)
+        case _ if asked.model is None:
+            count = f", {len(sighting.models)} models there" if sighting.models else ""
+            return ok(asked.check, f"answers{count}")
+        case Sighting(has_model=None):
+            return ok(asked.check, f"answers; {sighting.remark}{unchecked}")
+        case Sighting(has_model=True):
+            return ok(asked.check, f"answers, and has {asked.model}")
     return fail(asked.check, f"answers, but has no {asked.model}", _instead(asked, sighting))
 
 

@@ -11,6 +11,14 @@ TRACEPARENT: Final[ContextVar[str | None]] = ContextVar("TRACEPARENT", default=N
 """The header of that name, as the request that is being served brought it."""
 
 
+def origin() -> str | None:
+    """The job or the HTTP request that the running code works for; None outside of both."""
+    if (job_id := JOB_ID.get()) is not None:
+        return job_id
+    request_ids = REQUEST_IDS.get()
+    return request_ids[0] if len(request_ids) == 1 else None
+
+
 def about(job_id: str) -> dict[str, str]:
     """For a log line about a job whose task does not run now: `logger.warning(…, extra=about(job_id))`."""
     return {"job_id": job_id}

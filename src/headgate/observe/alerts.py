@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -17,15 +17,24 @@ from headgate.core.alert_rules import FEWEST_SAMPLES, HOUR_S, RATES_S, REPEATS, 
 from headgate.core.alerts import Alert, Board, Reading
 from headgate.core.errors import HeadgateError
 from headgate.core.job import JobState, Reason
+from headgate.core.outcomes import Outcome, outcome_of
 from headgate.core.ports.clock import Clock
-from headgate.core.sliding import SlidingSum
+from headgate.core.sliding import SlidingSum, SlidingTally
 from headgate.observe.alert_sources import Sources
+from headgate.observe.loop_lag import LoopLag
 
 logger = logging.getLogger("headgate")
 JUDGE_EVERY_S: Final = 5.0
 LOOK_EVERY_S: Final = 30.0
 MOST_REMEMBERED: Final = 100
 _OURS: Final = "headgate."
+STEPS: Final = 200
+"""Into how many a latency is divided until it is e times as long: each is off by a quarter of a percent at most."""
+_BAD_OUTCOMES: Final[Mapping[Rule, tuple[Outcome, ...]]] = {
+    Rule.REJECTIONS: (Outcome.REFUSED,),
+    Rule.ERRORS: (Outcome.FAILED, Outcome.INTERNAL),
+    Rule.SERVER_ERRORS: (Outcome.INTERNAL,),
+}
 _DONE: Final = frozenset({JobState.COMPLETED, JobState.SKIPPED, JobState.DEAD_LETTER})
 Send = Callable[..., Awaitable[object]]
 """`gateway.webhooks.alert`."""
@@ -34,8 +43,10 @@ Send = Callable[..., Awaitable[object]]
 class Counts:
     """What was heard within the last minutes, and of dead letters within the last hour."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], *, time_answers: bool) -> None:
         self._now = now
+        self._requests = SlidingTally[Outcome](RATES_S)
+        self._latencies = SlidingTally[int](RATES_S) if time_answers else None
         self._dead = SlidingSum(HOUR_S)
         self._retried = SlidingSum(RATES_S)
         self._keys = SlidingSum(RATES_S)
@@ -44,6 +55,7 @@ class Counts:
             events.Responded: self._responded,
             events.KeyUsed: self._key_used,
             events.JobSettled: self._job_settled,
+            events.HttpFailed: self._http_failed,
         }
 
     def readings(self, now: float, *, newly_dead: int, oldest_due_s: float | None) -> Iterator[Reading]:
@@ -56,10 +68,31 @@ class Counts:
             Rule.JOB_DELAY: oldest_due_s if delay_s is None else delay_s,
         }
         yield from (Reading(rule, value) for rule, value in rates.items() if value is not None)
+        yield from self._of_requests(now)
+
+    def _of_requests(self, now: float) -> Iterator[Reading]:
+        counts = self._requests.counts(now)
+        if (total := counts.total()) >= FEWEST_SAMPLES:
+            for rule, outcomes in _BAD_OUTCOMES.items():
+                yield Reading(rule, sum(counts[outcome] for outcome in outcomes) / total)
+        if self._latencies is not None:
+            steps = self._latencies.counts(now)
+            if steps.total() >= FEWEST_SAMPLES:
+                yield Reading(Rule.LATENCY, _percentile_s(steps, 0.99))
 
     def _responded(self, event: events.Responded) -> None:
+        now = self._now()
         if event.attempts > 1:
-            self._retried.add(self._now(), event.error is not None)
+            self._retried.add(now, event.error is not None)
+        # Attempts of jobs are left out: a job waits and tries again.
+        if event.of_job:
+            return
+        self._requests.add(now, outcome_of(event.error))
+        if self._latencies is not None and event.error is None:
+            self._latencies.add(now, _step(event.latency_ms / 1000))
+
+    def _http_failed(self, event: events.HttpFailed) -> None:
+        self._requests.add(self._now(), outcome_of(event.code))
 
     def _key_used(self, event: events.KeyUsed) -> None:
         self._keys.add(self._now(), event.outcome in REPEATS)
@@ -77,6 +110,20 @@ class Counts:
             self._delays_s.add(now, (event.wait_ms + event.run_ms) / 1000)
 
 
+def _step(seconds: float) -> int:
+    """The hundredths and less that do not matter are left out, so that equal latencies are counted together."""
+    return round(math.log(max(seconds, 0.001)) * STEPS)
+
+
+def _percentile_s(steps: Counter[int], share: float) -> float:
+    left = share * steps.total()
+    for step in sorted(steps):
+        left -= steps[step]
+        if left <= 0:
+            break
+    return math.exp(step / STEPS)
+
+
 class Alerts:
     """`gateway.listen(alerts)`, `alerts.start()`; then `active()` and `recent()` say how things stand."""
 
@@ -84,7 +131,8 @@ class Alerts:
         self._sources = sources
         self._send = send
         self._clock = clock
-        self._counts = Counts(clock.now)
+        self._counts = Counts(clock.now, time_answers=rules.latency_p99_s is not None)
+        self._lag = LoopLag(clock)
         self._board = Board(rules.levels(), words)
         self._over: deque[Alert] = deque(maxlen=MOST_REMEMBERED)
         self._unsent: deque[Alert] = deque(maxlen=MOST_REMEMBERED)
@@ -104,10 +152,17 @@ class Alerts:
         """Those that are over, the latest first."""
         return tuple(reversed(self._over))
 
+    @property
+    def loop_lag_s(self) -> float:
+        """How late a timer was at worst within the last minute."""
+        return self._lag.worst_s
+
     def start(self) -> None:
+        self._lag.start()
         self._task = asyncio.get_running_loop().create_task(self._watch(), name="headgate alerts")
 
     async def aclose(self) -> None:
+        await self._lag.aclose()
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -132,7 +187,7 @@ class Alerts:
     def _judge(self) -> None:
         now, sources = self._clock.now(), self._sources
         counted = self._counts.readings(now, newly_dead=sources.newly_dead, oldest_due_s=sources.oldest_due_s)
-        readings = [*sources.readings(now), *counted]
+        readings = [*sources.readings(now), *counted, Reading(Rule.LOOP_LAG, self._lag.worst_s)]
         for alert in self._board.judge(readings, self._clock.utc().timestamp()):
             if alert.cleared_at is None:
                 logger.warning(

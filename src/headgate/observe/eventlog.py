@@ -50,7 +50,7 @@ class ResponseLine(msgspec.Struct, frozen=True):
     timestamp: str
     request_id: str
     agent_id: str | None
-    latency_ms: float
+    latency_ms: int
     status: Literal["success", "error"]
 
 
@@ -223,7 +223,7 @@ def _response(timestamp: str, event: Responded) -> ResponseLine:
         timestamp=timestamp,
         request_id=event.request_id,
         agent_id=event.agent_id,
-        latency_ms=event.latency_ms,
+        latency_ms=round(event.latency_ms),
         status="success" if event.error is None else "error",
     )
 

@@ -32,8 +32,8 @@ class Metrics:
     """`gateway.listen(metrics)`, then `metrics.exposition()` whenever Prometheus asks.
 
     `models` gives the configured names, `status` the gateway's status, `paused` the models that
-    operators paused, `front_refusals` those whom the front door did not let in, `alerts` the active ones, `backlog`
-    and `count_jobs` everybody's jobs.
+    operators paused, `front_refusals` those whom the front door did not let in, `alerts` the active ones,
+    `loop_lag_s` how late the event loop's timers are, `backlog` and `count_jobs` the jobs of all tenants.
     """
 
     def __init__(
@@ -44,6 +44,7 @@ class Metrics:
         paused: Callable[[], Iterable[str]] = tuple,
         front_refusals: Callable[[], Mapping[str, int]] = dict,
         alerts: Callable[[], Iterable[Alert]] = tuple,
+        loop_lag_s: Callable[[], float] = float,
         backlog: LookAtJobs | None = None,
         count_jobs: CountJobs | None = None,
         now: Callable[[], float] = time.monotonic,
@@ -63,6 +64,7 @@ class Metrics:
         self._paused = paused
         self._front_refusals = front_refusals
         self._alerts = alerts
+        self._loop_lag_s = loop_lag_s
         self._store_up = 1.0
         self._store_s = self._tallies.histogram(
             "headgate_store_seconds", "How long the database took, waiting for its turn included."
@@ -106,6 +108,8 @@ class Metrics:
         yield from self._gates.collect()
         yield pause_gauge(self._models(), self._paused())
         yield alert_gauge(self._alerts())
+        lag = {(): self._loop_lag_s()}
+        yield gauge("headgate_loop_lag_seconds", "How late a timer was at worst within a minute.", (), lag)
         if self._jobs is not None:
             yield from self._jobs.collect()
         yield gauge("headgate_store_up", "0 while the database does not work.", (), {(): self._store_up})

@@ -5,22 +5,14 @@ Events are kept as they come and put together when somebody asks: a call pays fo
 
 import enum
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final, TypeAlias
 
 import msgspec
 
-from headgate.core.errors import (
-    Draining,
-    ModelPaused,
-    QueueFull,
-    RateLimited,
-    RetryBudgetSpent,
-    UnknownRequest,
-    UpstreamThrottled,
-)
+from headgate.core.errors import Draining, UnknownRequest
 from headgate.core.events import (
     AttemptEnded,
     Cancelled,
@@ -30,6 +22,7 @@ from headgate.core.events import (
     RetryScheduled,
 )
 from headgate.core.messages import Lane, Usage
+from headgate.core.outcomes import REFUSED
 
 MOST_KEPT: Final = 10_000
 MOST_STEPS: Final = 100
@@ -38,15 +31,9 @@ MOST_OPEN: Final = 20_000
 """Calls that have begun and not ended; held slots never end as one call."""
 Step: TypeAlias = AttemptEnded | RetryScheduled | RequestRefused
 End: TypeAlias = Responded | Cancelled
+REFUSALS: Final = REFUSED | {Draining.code}
 _Kept: TypeAlias = tuple[datetime, End, Sequence[Step]]
 """When it ended, how, and what came before. A plain tuple: it is made once for every call."""
-
-
-REFUSALS: Final = frozenset(
-    error.code
-    for error in (QueueFull, UpstreamThrottled, ModelPaused, RetryBudgetSpent, RateLimited, Draining)
-)
-"""Errors of calls that we did not take, for now. What a provider answered is told by its class instead."""
 
 
 class Status(enum.StrEnum):
@@ -79,7 +66,7 @@ class RefusalStory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestStory(msgspec.Struct, frozen=True, kw_only=True):
-    """One call from end to end. Of one that was cancelled nobody measured the times."""
+    """One call from end to end, or several that were made for one request. Cancelled ones have no times."""
 
     object: str = "request"
     id: str
@@ -99,6 +86,10 @@ class RequestStory(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: float | None = None
     attempts: tuple[AttemptStory, ...]
     refusals: tuple[RefusalStory, ...]
+    origin: str | None = None
+    """The HTTP request or the job that the call was made for, where it is another."""
+    calls: tuple[str, ...] = ()
+    """The ids of the calls that were made for this request, oldest first; none for a call itself."""
 
 
 class RecentRequests:
@@ -117,10 +108,18 @@ class RecentRequests:
             self._kept.append((self._utc(), event, self._open.pop(event.request_id, ())))  # type: ignore[arg-type, union-attr]
 
     def get(self, request_id: str, *, tenant: str | None) -> RequestStory:
-        """Raises UnknownRequest for what is not known any more, never was, or is another tenant's."""
+        """One call by its id, or all that were made for one HTTP request or one job, by that one's.
+
+        Raises UnknownRequest for what is not known any more, never was, or is another tenant's.
+        """
+        calls = []
         for kept in self._of(tenant):
             if kept[1].request_id == request_id:
                 return _story(kept)
+            if kept[1].origin == request_id:
+                calls.append(_story(kept))
+        if calls:
+            return _together(request_id, calls[::-1])
         raise UnknownRequest(request_id)
 
     def list(
@@ -175,6 +174,7 @@ def _story(kept: _Kept) -> RequestStory:
         lane=end.lane,
         status=_status(end),
         ended_at=at,
+        origin=end.origin,
         attempts=tuple(_attempts(steps)),
         refusals=tuple(
             RefusalStory(upstream=step.upstream, reason=step.reason, retry_after_s=step.retry_after_s)
@@ -195,6 +195,43 @@ def _story(kept: _Kept) -> RequestStory:
         first_token_ms=end.first_token_ms,
         usage=end.usage,
         cost_usd=end.cost_usd,
+    )
+
+
+def _together(request_id: str, calls: Sequence[RequestStory]) -> RequestStory:
+    """Sums of the calls, and the end of the last one. Attempts are numbered over all of them."""
+    attempts = [attempt for call in calls for attempt in call.attempts]
+    return msgspec.structs.replace(
+        calls[-1],
+        id=request_id,
+        origin=None,
+        calls=tuple(call.id for call in calls),
+        started_at=min((call.started_at for call in calls if call.started_at), default=None),
+        latency_ms=_sum(call.latency_ms for call in calls),
+        queue_ms=_sum(call.queue_ms for call in calls),
+        first_token_ms=calls[0].first_token_ms,
+        usage=_usage(call.usage for call in calls),
+        cost_usd=_sum(call.cost_usd for call in calls),
+        attempts=tuple(
+            msgspec.structs.replace(attempt, attempt=number) for number, attempt in enumerate(attempts, 1)
+        ),
+        refusals=tuple(refusal for call in calls for refusal in call.refusals),
+    )
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _usage(usages: Iterable[Usage | None]) -> Usage | None:
+    known = [usage for usage in usages if usage is not None]
+    if not known:
+        return None
+    return Usage(
+        sum(usage.input_tokens for usage in known),
+        sum(usage.output_tokens for usage in known),
+        estimated=any(usage.estimated for usage in known),
     )
 
 

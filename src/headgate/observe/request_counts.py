@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from headgate.core import events
 from headgate.core.messages import Lane
+from headgate.core.outcomes import Outcome, outcome_of
 from headgate.observe.labels import OTHER, ModelNames
 from headgate.observe.tallies import TINY_S, Cell, Row, Tallies
 
@@ -55,11 +56,22 @@ class RequestCounts:
         self._tokens = counter("headgate_tokens", "Tokens of answered requests.", *at, "direction")
         self._cost_usd = counter("headgate_cost_usd", "US dollars, as far as prices are known.", *at)
         self._answers: dict[tuple[str, str, Lane], _Answers] = {}
+        callers = counter("headgate_caller_requests", "Requests of callers, as alerts count them.", "outcome")
+        self._callers = {outcome: callers.cell((outcome.value,)) for outcome in Outcome}
 
     def hearers(self) -> Mapping[type, Callable[[Any], None]]:
-        return {events.Responded: self._responded, events.Cancelled: self._cancelled}
+        return {
+            events.Responded: self._responded,
+            events.Cancelled: self._cancelled,
+            events.HttpFailed: self._http_failed,
+        }
+
+    def _http_failed(self, event: events.HttpFailed) -> None:
+        self._callers[outcome_of(event.code)].value += 1
 
     def _responded(self, event: events.Responded) -> None:
+        if not event.of_job:
+            self._callers[outcome_of(event.error)].value += 1
         if event.error is None:
             self._answered(event, event.upstream or OTHER)
         else:

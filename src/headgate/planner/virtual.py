@@ -159,8 +159,14 @@ class VirtualClock:
     def now(self) -> float:
         return self._loop.time()
 
+    def since_boot(self) -> float:
+        return self._loop.time()
+
     def utc(self) -> datetime:
         return self._epoch + timedelta(seconds=self._loop.time())
+
+    def follow(self, epoch_s: float) -> None:
+        """Virtual time has nothing to do with another clock's."""
 
     def sleep(self, seconds: float) -> Coroutine[Any, Any, None]:
         return asyncio.sleep(seconds)

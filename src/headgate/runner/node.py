@@ -1,6 +1,6 @@
-"""One process as a node: a random identity per start, a lease renewed for all its claims at once, a lock on a file.
+"""One process as a node: a random name per start, a beat raised for all its claims at once, a lock on a file.
 
-The lock tells others on this machine at once that a process is gone; the lease tells everybody else in time.
+A free lock proves to others on this machine that the process is gone. All others judge by the beat (`core.liveness`).
 """
 
 import asyncio
@@ -9,16 +9,19 @@ import fcntl
 import logging
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 from headgate.core.errors import StoreUnavailable
+from headgate.core.liveness import Beats
 from headgate.core.ports.clock import Clock
-from headgate.core.ports.store import Store
+from headgate.core.ports.store import Store, StoreHealth
 
 logger = logging.getLogger("headgate")
 RENEWALS_PER_LEASE: Final = 3
+RETRY_S: Final = 1.0
+"""How soon a renewal that failed is tried again, at most: the others judge by it when the store returns."""
 LOCK_SUFFIX: Final = ".lock"
 
 
@@ -31,6 +34,8 @@ class Node:
         self.id = ""
         self.on_cancel: Callable[[str, int], None] = lambda _job_id, _lease: None
         self.on_lost: Callable[[], None] = lambda: None
+        self.on_renewed: list[Callable[[], Awaitable[None]]] = []
+        """Awaited after each renewal, also after the node had to join again under a new name."""
         self._store = store
         self._folder = folder
         self._clock = clock
@@ -39,19 +44,29 @@ class Node:
         self._lock: int | None = None
         self._renewing: asyncio.Task[None] | None = None
         self._renewed_at = -math.inf
+        self._beats = Beats(lease_s)
+        self._due = asyncio.Event()
+        self._unlisten: Callable[[], None] = lambda: None
 
     @property
     def joined(self) -> bool:
         return self._renewing is not None
 
+    def lease_left_s(self) -> float:
+        """How long no other node can have declared this one dead. It runs on while the machine is suspended."""
+        return self._renewed_at + self._lease_s - self._clock.since_boot()
+
     async def start(self) -> None:
         """Bury the dead of this machine, join, and keep renewing."""
-        await self._bury_neighbours()
-        self._tell_of_neighbours()
+        await self.bury_neighbours()
+        self._warn_of_neighbours()
         await self._join()
-        self._renewing = asyncio.create_task(self._renew(), name="headgate node renewal")
+        self._unlisten = self._store.on_health(self._hear)
+        self._renewing = asyncio.create_task(self._live(), name="headgate node renewal")
 
     async def stop(self) -> None:
+        unlisten, self._unlisten = self._unlisten, lambda: None
+        unlisten()
         if self._renewing is not None:
             self._renewing.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -60,36 +75,38 @@ class Node:
             try:
                 await self._store.leave(self.id)
             except StoreUnavailable as error:
-                logger.warning("node %s could not say goodbye (%s); its lease will run out", self.id, error)
+                # The lock file stays, and is free once this process ends: it proves the death to the next one here.
+                logger.warning("node %s could not leave: %s", self.id, error)
+                self._unlock(remove=False)
         self._unlock()
 
     def now(self) -> float:
         return self._clock.utc().timestamp()
 
-    async def _join(self) -> None:
-        self._unlock()
-        self.id = f"node_{self._new_id()}"
-        with _writing(self._folder):
-            # The first time, or somebody has cleared it away meanwhile.
-            self._folder.mkdir(parents=True, exist_ok=True)
-            self._lock = _locked(self._path(self.id))
-        await self._store.join(self.id, now=self.now(), lease_s=self._lease_s)
-        self._renewed_at = self._clock.now()
-
-    async def _bury_neighbours(self) -> None:
-        """A node of this folder whose lock is free is dead, whatever its lease says."""
+    async def bury_neighbours(self) -> None:
+        """A node of this folder whose lock is free is dead, whatever its beat says."""
         free = [lock for lock in self._folder.glob(f"*{LOCK_SUFFIX}") if _is_free(lock)]
-        buried = 0
-        if free:
-            nodes = [lock.name.removesuffix(LOCK_SUFFIX) for lock in free]
-            buried = await self._store.bury_nodes(nodes, now=self.now())
+        if not free:
+            return
+        buried = await self._store.bury_dead([lock.name.removesuffix(LOCK_SUFFIX) for lock in free])
         if buried:
             logger.info("%d dead node(s) found on this machine; their jobs are taken over", buried)
         with _writing(self._folder):
             for lock in free:
                 lock.unlink(missing_ok=True)
 
-    def _tell_of_neighbours(self) -> None:
+    async def _join(self) -> None:
+        self._unlock()
+        self.id = f"node_{self._new_id()}"
+        with _writing(self._folder):
+            # Missing at the first start, or removed since.
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._lock = _locked(self._path(self.id))
+        sent_at = self._clock.since_boot()
+        await self._store.join(self.id)
+        self._renewed_at = sent_at
+
+    def _warn_of_neighbours(self) -> None:
         others = [pid for pid in pids_at_work(self._folder) if pid != os.getpid()]
         if others:
             logger.warning(
@@ -100,44 +117,64 @@ class Node:
                 ", ".join(map(str, others)),
             )
 
-    async def _renew(self) -> None:
+    async def _live(self) -> None:
+        """Renew three times per lease, soon again after a failure, and at once when the store returns."""
+        rest_s, failed = self._lease_s / RENEWALS_PER_LEASE, False
         while True:
-            await self._clock.sleep(self._lease_s / RENEWALS_PER_LEASE)
+            self._due.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(rest_s):
+                    await self._due.wait()
             try:
-                await self._renew_once()
-            except StoreUnavailable as error:
-                logger.warning("the lease of node %s could not be renewed: %s", self.id, error)
-            except Exception:
-                # Who stops renewing is dead to everybody else: whatever this was, it is tried again, loudly.
-                logger.exception("the lease of node %s could not be renewed", self.id)
+                await self._renew()
+                await self.bury_neighbours()
+                rest_s, failed = self._lease_s / RENEWALS_PER_LEASE, False
+            except Exception as error:
+                # A node that stops renewing is dead to all others: whatever this was, it is tried again.
+                self._beats.restart()
+                rest_s = min(RETRY_S, self._lease_s / 10)
+                if not isinstance(error, StoreUnavailable):
+                    logger.exception("the lease of node %s could not be renewed", self.id)
+                elif not failed:
+                    logger.warning("the lease of node %s could not be renewed: %s", self.id, error)
+                failed = True
 
-    async def stay_alive(self) -> None:
-        """Before judging others: a process that stood still is late itself, and must not bury itself for it."""
-        if self._clock.now() - self._renewed_at > self._lease_s / 2:
-            await self._renew_once()
-
-    async def _renew_once(self) -> None:
-        renewal = await self._store.renew(self.id, now=self.now(), lease_s=self._lease_s)
-        self._renewed_at = self._clock.now()
-        if not renewal.alive:
-            logger.error(
-                "node %s was declared dead: it was not heard of for %g s. What it ran goes to others.",
+    async def _renew(self) -> None:
+        sent_at = self._clock.since_boot()
+        renewal = await self._store.renew(self.id)
+        if renewal.alive:
+            self._renewed_at = sent_at
+        else:
+            logger.warning(
+                "node %s was declared dead: it was silent for %g s. Its jobs run again on other nodes.",
                 self.id,
                 self._lease_s,
             )
+            self._renewed_at = -math.inf
             self.on_lost()
             await self._join()
         for job_id, lease in renewal.cancelled:
             self.on_cancel(job_id, lease)
+        silent = self._beats.read(renewal.beats, sent_at=sent_at, at=self._clock.since_boot())
+        for renewed in self.on_renewed:
+            await renewed()
+        for node, beat in silent:
+            if await self._store.bury_silent(node, beat):
+                logger.warning("node %s was silent for %g s and is declared dead", node, self._lease_s)
+
+    def _hear(self, health: StoreHealth, _error: str) -> None:
+        if health is StoreHealth.OK:
+            self._due.set()
 
     def _path(self, node: str) -> Path:
         return self._folder / f"{node}{LOCK_SUFFIX}"
 
-    def _unlock(self) -> None:
+    def _unlock(self, *, remove: bool = True) -> None:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-            self._path(self.id).unlink(missing_ok=True)
+            if remove:
+                self._path(self.id).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -151,8 +151,8 @@ class TaskTable:
         if found is None or (found.inside and not inside):
             hint = did_you_mean(name, self.names()) or ";"
             raise UnknownTask(
-                f"no task is called {name[:100]!r}{hint} known: {', '.join(self.names())}. Hand it to"
-                " headgate.open(tasks=[…]), or name its module under jobs.tasks in the settings."
+                f"no task is called {name[:100]!r}{hint} known: {', '.join(self.names())}. Name its module"
+                " with --tasks or under jobs.tasks in the settings, or pass it to headgate.open(tasks=[…])"
             )
         return found
 

@@ -3,13 +3,13 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from headgate.core.errors import StoreUnavailable
 from headgate.core.job import Claim, Settled
-from headgate.core.job_rules import Cancelled, Crashed, JobRules, Outcome
+from headgate.core.job_rules import Cancelled, JobRules, Outcome, read_loss
 from headgate.core.ports.calls import Calls
 from headgate.core.ports.clock import Chance, Clock
 from headgate.core.ports.store import Store
@@ -19,6 +19,7 @@ from headgate.runner.settling import Settling
 logger = logging.getLogger("headgate")
 BITE: Final = 500
 DAY_S: Final = 86_400.0
+WARN_AT_FAILURE: Final = 2
 COOL_AGAIN_S: Final = 60.0
 """How long to wait before looking again whether an exhausted job's model takes calls."""
 
@@ -56,8 +57,10 @@ class Upkeep:
         self._clock = clock
         self._chance = chance
         self._tasks: list[asyncio.Task[None]] = []
-        # Whoever is first rescues the jobs of a dead node; asking this often keeps "stuck" below lease + 5 s.
-        # A new process has just found out which of its neighbours are dead, so it asks at once.
+        self._failures: dict[str, int] = {}
+        """By duty: how often in a row the store was away."""
+        # The first node to look rescues the jobs of a dead one. A process that has just started has found out which
+        # of its neighbours are dead, so it looks at once.
         rescue_s = min(2.0, rules.lease_s / 3)
         self.duties = (
             Duty("rescue", rescue_s, self.rescue, at_once=True),
@@ -95,27 +98,31 @@ class Upkeep:
             while await duty.run() >= BITE:
                 pass
         except StoreUnavailable as error:
-            logger.debug("upkeep %s: %s", duty.name, error)
+            # Once may be a restart of the database; the second time an operator has to know what is not done.
+            failures = self._failures[duty.name] = self._failures.get(duty.name, 0) + 1
+            level = logging.WARNING if failures == WARN_AT_FAILURE else logging.DEBUG
+            logger.log(level, "upkeep %s failed %d time(s) in a row: %s", duty.name, failures, error)
         except Exception:
             # A duty that fails once must not stay undone for ever.
             logger.exception("upkeep %s failed", duty.name)
+        else:
+            self._failures.pop(duty.name, None)
 
     # ---- The duties -----------------------------------------------------------------------------------
 
     async def rescue(self) -> int:
         """Jobs whose node is gone go back to waiting, as a crash; the third makes a job poison."""
-        await self._node.stay_alive()
-        await self._store.bury_nodes(None, now=self._now())
+        await self._node.bury_neighbours()
         lost = await self._store.lost(limit=BITE)
         if lost:
             logger.warning("%d job(s) of lost workers are taken over", len(lost))
-        return await self._settle_all(lost, Crashed())
+        return await self._settle_all([(one.claim, read_loss(one)) for one in lost])
 
     async def enforce_cancels(self) -> int:
         """A cancel that its worker did not obey within a lease is written over its head."""
         before = self._now() - self._rules.lease_s
         stubborn = await self._store.uncancelled(before=before, limit=BITE)
-        return await self._settle_all(stubborn, Cancelled())
+        return await self._settle_all([(claim, Cancelled()) for claim in stubborn])
 
     async def expire(self) -> int:
         expired = await self._store.expire(now=self._now(), limit=BITE, follow_ups=self._settling.follow_ups)
@@ -142,17 +149,18 @@ class Upkeep:
         return await self._store.prune(before=before, limit=BITE)
 
     async def purge(self) -> int:
+        await self._store.forget_nodes()
         return await self._store.purge_keys(now=self._now(), limit=BITE)
 
-    async def _settle_all(self, claims: list[Claim], outcome: Outcome) -> int:
-        settlements = [self._settling.rule(claim, outcome) for claim in claims]
+    async def _settle_all(self, outcomes: Sequence[tuple[Claim, Outcome]]) -> int:
+        settlements = [self._settling.rule(claim, outcome) for claim, outcome in outcomes]
         if not settlements:
             return 0
         answers = await self._store.settle(settlements, now=self._now())
-        for claim, settlement, answer in zip(claims, settlements, answers, strict=True):
+        for (claim, _), settlement, answer in zip(outcomes, settlements, answers, strict=True):
             if answer in {Settled.APPLIED, Settled.CANCELLED}:
                 self._settling.tell(claim, settlement, answer, run_s=max(0.0, self._now() - claim.started_at))
-        return len(claims)
+        return len(outcomes)
 
     def _now(self) -> float:
         return self._clock.utc().timestamp()

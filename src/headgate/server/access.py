@@ -284,7 +284,7 @@ def _refuse_web_pages(headers: Headers) -> None:
         if name in _WEB and not _is_own(name, value) and not _is_own_page(name, value, headers):
             raise NotAllowed(
                 f"without keys no web page may ask, nor anybody by another name than localhost or 127.0.0.1"
-                f" ({name.decode()}: {value[:100].decode('latin-1')}); make a key: headgate keys create NAME"
+                f" ({name.decode()}: {value[:100].decode('latin-1')}); make a key: headgate keys create NAME --role operate"
             )
 
 

@@ -1,7 +1,6 @@
 """Applications' routes as HTTP: let in, read strictly, answered, and their errors told as everybody's are."""
 
 import asyncio
-import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Final
@@ -16,12 +15,11 @@ from headgate.core.access import Action
 from headgate.core.errors import InvalidRequest
 from headgate.mounting import AppCall, AppDoor, AppKeyed, AppReply, AppRoute, AppStream
 from headgate.server.access import Access, Caller
-from headgate.server.errors import crash_story, going_away, is_crash, read_error
+from headgate.server.errors import going_away, log_error, read_error
 from headgate.server.inference.head import read_head
 from headgate.server.reading import read_body, read_query
 from headgate.server.replies import Handler, cancelled_when_gone, route
 
-logger = logging.getLogger("headgate")
 _ACTIONS: Final = {AppDoor.CALL: Action.CALL, AppDoor.LOOK: Action.LOOK}
 
 
@@ -136,8 +134,7 @@ async def _honest(pieces: AsyncIterator[bytes], path: str) -> AsyncIterator[byte
         async for piece in pieces:
             yield piece
     except Exception as error:  # noqa: BLE001 - an application may fail in any way
-        if is_crash(error):
-            logger.error("%s broke\n%s", path, crash_story(error))  # noqa: TRY400 - without its words
+        log_error(path, error)
         yield _event(error)
 
 

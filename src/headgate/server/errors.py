@@ -4,7 +4,8 @@ import logging
 import math
 import random
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from http import HTTPStatus
 from typing import Any, Final
 
 import msgspec
@@ -18,7 +19,9 @@ from headgate.core.errors import (
     RateLimited,
     RequestRejected,
     StoreUnavailable,
+    is_reported,
 )
+from headgate.core.events import Event, HttpFailed
 from headgate.core.failures import FailureKind
 from headgate.core.metering import Allowance
 from headgate.server.allowance import allowance_headers
@@ -119,9 +122,15 @@ def is_crash(error: Exception) -> bool:
 def log_error(what: str, error: Exception) -> None:
     """What the client is not told. That the database went away is an ERROR of its own, once."""
     if is_crash(error):
-        logger.error("%s broke\n%s", what, crash_story(error))
+        logger.error("%s broke (%s)\n%s", what, read_error(error).code, crash_story(error))
     elif isinstance(error, StoreUnavailable):
         logger.info("%s was refused: %s", what, error)
+
+
+def report(emit: Callable[[Event], None], request_id: str, error: Exception, failed: Failed) -> None:
+    """Emit an event for an answer with 429 or 5xx that no event has reported yet."""
+    if (failed.status == HTTPStatus.TOO_MANY_REQUESTS or failed.status >= 500) and not is_reported(error):
+        emit(HttpFailed(request_id=request_id, status=failed.status, code=failed.code))
 
 
 def crash_story(error: BaseException) -> str:

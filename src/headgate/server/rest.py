@@ -64,6 +64,7 @@ class Rest:
 
     def app(self) -> Starlette:
         mismatch_status = self._gateway.durable.idempotency.mismatch_status
+        tell = partial(tell_error, emit=self._gateway.emit, mismatch_status=mismatch_status)
         app = Starlette(
             routes=[
                 *self._operating.routes(),
@@ -86,8 +87,8 @@ class Rest:
             exception_handlers={
                 HTTPException: self._dashboard.tell_http_error,
                 ClientDisconnect: tell_nobody,
-                HeadgateError: partial(tell_error, mismatch_status=mismatch_status),
-                Exception: tell_error,
+                HeadgateError: tell,
+                Exception: tell,
             },
         )
         # It would send people to whatever the Host header says.

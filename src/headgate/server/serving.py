@@ -59,6 +59,7 @@ class Serving:
             mismatch_status=gateway.durable.idempotency.mismatch_status,
             submit=self._submit,
             draining=self._closing.is_set,
+            emit=gateway.emit,
         )
         self._dashboard = Dashboard(listen(gateway, access, recent, clock, alerts, new_id), new_id)
         rest = Rest(

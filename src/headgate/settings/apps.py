@@ -5,10 +5,12 @@ from typing import Any, Protocol
 
 from headgate.core.operator_pause import covers
 from headgate.core.spelling import did_you_mean
+from headgate.core.webhook import WebhookEvent, WebhookRules
 from headgate.settings.environment import value_of
 from headgate.settings.fields import check_keys, read_record, section
 from headgate.settings.findings import Findings
 from headgate.settings.places import Place
+from headgate.settings.records import SIMULATED, ModelSettings
 from headgate.settings.yaml_text import shown
 
 
@@ -69,20 +71,40 @@ def _upstreams_of(tree: Mapping[str, Any], model: Any) -> list[tuple[Place, dict
 
 
 def read_apps(
-    value: Any, apps: Mapping[str, AppForm], models: Mapping[str, Any], findings: Findings, place: Place
+    value: Any,
+    apps: Mapping[str, AppForm],
+    models: Mapping[str, ModelSettings],
+    webhooks: WebhookRules,
+    findings: Findings,
+    place: Place,
 ) -> dict[str, Any]:
     """Who is listed is mounted: `articles: {}` with all its defaults."""
     body = section(value, findings, place) or {}
     check_keys(body, frozenset(apps), findings, place)
-    return {
-        name: _read_options(apps[name].options, options, models, findings, (*place, name))
-        for name, options in body.items()
-        if name in apps
-    }
+    sent = webhooks.url is not None and WebhookEvent.JOB_COMPLETED.topic in webhooks.events
+    read = {}
+    for name, options in body.items():
+        if name in apps:
+            read[name] = _read_options(apps[name].options, options, models, findings, (*place, name))
+            if sent and "model" not in (options or {}):
+                _refuse_to_simulate(read[name], models, findings, (*place, name, "model"))
+    return read
+
+
+def _refuse_to_simulate(
+    options: Any, models: Mapping[str, ModelSettings], findings: Findings, place: Place
+) -> None:
+    """A result that leaves the machine is simulated only where the settings say so."""
+    model = models.get(getattr(options, "model", None) or "")
+    if model is not None and any(upstream.provider == SIMULATED for upstream in model.upstreams):
+        findings.add(
+            place,
+            f"is not set, and webhooks.url gets the app's results: name a model, or {SIMULATED} on purpose",
+        )
 
 
 def _read_options(
-    record: type[Any], value: Any, models: Mapping[str, Any], findings: Findings, place: Place
+    record: type[Any], value: Any, models: Mapping[str, ModelSettings], findings: Findings, place: Place
 ) -> Any:
     options = read_record(record, value, findings, place)
     model = getattr(options, "model", None)

@@ -2,8 +2,9 @@
 
 `HEADGATE__MODELS__SUMMARY__RETRY__MAX_ATTEMPTS=5` goes over the file. A part of a name matches a key whatever its
 case, with `_` for every character that is no letter or digit. Names with a single underscore (`HEADGATE_URL`)
-are no overrides. `${NAME}` in a text is filled in; `$${` stands for the characters `${`. And `DATABASE_URL` names
-the database where nothing else does.
+are no overrides. `${NAME}` in a text is filled in; `$${` stands for the characters `${`. A text that is only `$NAME`
+is a mistake: it was meant to be filled in, and would be used as it is. And `DATABASE_URL` names the database where
+nothing else does.
 """
 
 import re
@@ -17,6 +18,7 @@ from headgate.settings.yaml_text import Filled, Unreadable, meaning, read_yaml
 PREFIX: Final = "HEADGATE__"
 DATABASE_URL: Final = "DATABASE_URL"
 _SEPARATOR: Final = "__"
+_BARE: Final = re.compile(r"\s*\$(?P<name>[A-Za-z_][A-Za-z0-9_]*)\s*")
 _SPOT: Final = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)\}|\$\{")
 
 
@@ -128,6 +130,9 @@ def fill(tree: Any, env: Mapping[str, str], findings: Findings, place: Place = T
             return [fill(value, env, findings, (*place, index)) for index, value in enumerate(tree)]
         case str() if "${" in tree:
             return _filled(tree, env, findings, place)
+        case str() if bare := _BARE.fullmatch(tree):
+            findings.reject(place, f"a variable is filled in only with braces: write ${{{bare['name']}}}")
+            return tree
         case _:
             return tree
 

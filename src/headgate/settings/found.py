@@ -73,6 +73,19 @@ def adopt_models(
         findings.variables["models", family] = sign
 
 
+def missing_families() -> dict[str, str]:
+    """By the beginning of a model's name: why there may be no such models although there were some yesterday."""
+    return {f"{offer.provider}/": _missing(f"{offer.provider}/*", offer) for offer in _OFFERS}
+
+
+def _missing(family: str, offer: _Offer) -> str:
+    source = offer.signs[0] if offer.meant else "AWS credentials"
+    return (
+        f"Without a settings file {family} comes from {source}; a settings file replaces the models from the environment:"
+        f" add {family} under `models` in it"
+    )
+
+
 def _first(env: Mapping[str, str], names: tuple[str, ...]) -> str | None:
     """An empty variable is none."""
     return next((name for name in names if env.get(name, "").strip()), None)

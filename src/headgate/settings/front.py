@@ -23,6 +23,9 @@ class Address:
     host: str
     port: int
 
+    def __str__(self) -> str:
+        return f"{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -73,6 +76,8 @@ def listen_mistake(value: object) -> str | None:
 def _malformed(text: str) -> str:
     if text.count(":") > 1 and "[" not in text:
         return f"must have an IPv6 address in brackets, such as '[::1]:8400', not {text[:100]!r}"
+    if text.isdecimal() and int(text) <= _LARGEST_PORT:
+        return f"must be an address and a port: write 127.0.0.1:{text}, or 0.0.0.0:{text} for all addresses"
     return f"must be an address and a port, such as '{LISTEN}' or '[::1]:8400', not {text[:100]!r}"
 
 

@@ -90,7 +90,7 @@ def _read_source(
         if path is None:
             tree = _Copy(findings).value(source, TOP)
         else:
-            tree = read_yaml(_text_of(path, required=source is not None), findings)
+            tree = read_yaml(text_of(path, required=source is not None), findings)
     except Unreadable as error:
         findings.add(TOP, str(error), tail=str(path or ""))
     if isinstance(tree, dict):
@@ -102,7 +102,8 @@ def _read_source(
     return {}
 
 
-def _text_of(path: Path, *, required: bool) -> str:
+def text_of(path: Path, *, required: bool) -> str:
+    """The text of a file of settings; `Unreadable` says why there is none. One that is not required may be missing."""
     content = _content_of(path, required=required)
     if len(content) > MOST_BYTES:
         raise Unreadable(f"the file is larger than {MOST_BYTES:,} bytes")

@@ -42,6 +42,8 @@ KNOWN_KEYS: Final = OWN_KEYS | GATE_KEYS
 
 PRESETS: Final = {"bedrock": RetryPolicy.bedrock, "web": RetryPolicy.web, "agents": RetryPolicy.agents}
 _MAX_RETRIES: Final = "max_retries"
+_FORMAT: Final = "openai"
+"""The provider for every service that speaks its format."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,21 +69,25 @@ def read_settings(
         model = _read_model(body, providers, findings, place)
         if model is not None and not mistake:
             models[name] = model
+    webhooks = _read_with_secrets(
+        WebhookRules, tree.get("webhooks"), findings, ("webhooks",), "url", "secret"
+    )
     return Settings(
         models=models,
         jobs=_read_jobs(tree.get("jobs"), findings, ("jobs",)),
         idempotency=read_record(IdempotencyRules, tree.get("idempotency"), findings, ("idempotency",)),
-        webhooks=_read_with_secrets(
-            WebhookRules, tree.get("webhooks"), findings, ("webhooks",), "url", "secret"
-        ),
+        webhooks=webhooks,
         alerts=_read_with_secrets(AlertRules, tree.get("alerts"), findings, ("alerts",), "webhook"),
         limits=read_record(Limits, tree.get("limits"), findings, ("limits",)),
-        apps=read_apps(tree.get("apps"), apps, models, findings, ("apps",)),
+        apps=read_apps(tree.get("apps"), apps, models, webhooks, findings, ("apps",)),
         **_single_values(tree, findings),
     )
 
 
 def _single_values(tree: Mapping[str, Any], findings: Findings) -> dict[str, Any]:
+    if type(tree.get("listen")) is int:
+        # A port alone: as text its message says how to write the address.
+        tree = {**tree, "listen": str(tree["listen"])}
     values = values_for(Settings, tree, findings, TOP)
     if mistake := database_mistake(values.get("database", SQLITE)):
         place: Place = ("database",)
@@ -250,9 +256,14 @@ def option_problems(
 ) -> tuple[Problem, ...]:
     check = providers.get(provider)
     if check is None:
-        hint = did_you_mean(provider, providers) or ";"
+        hint = did_you_mean(provider, providers, likeness=0.7)
         known = ", ".join(sorted(providers))
-        return (Problem("provider", f"no provider is called {shown(provider)}{hint} known: {known}"),)
+        message = f"no provider is called {shown(provider)}{hint or ';'} known: {known}"
+        if not hint and _FORMAT in providers:
+            message += (
+                f". For a service that speaks OpenAI's format write provider: {_FORMAT}, with its base_url"
+            )
+        return (Problem("provider", message),)
     try:
         check(model, options)
     except InvalidSettings as error:

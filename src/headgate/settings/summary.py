@@ -13,7 +13,7 @@ from headgate.core.timeouts import Timeouts
 from headgate.core.webhook import WebhookRules
 from headgate.dispatch.routes import Balance
 from headgate.settings.database import shown_database
-from headgate.settings.records import ModelSettings, Settings, UpstreamSettings
+from headgate.settings.records import ModelSettings, Settings, UpstreamSettings, simulated_models
 
 
 def summary(settings: Settings) -> str:
@@ -36,6 +36,20 @@ def summary(settings: Settings) -> str:
             f"  {number}. {', '.join(_upstream_words(upstream))}"
             for number, upstream in enumerate(model.upstreams, start=1)
         ]
+    return "\n".join(lines)
+
+
+def brief(settings: Settings) -> str:
+    """What a start tells: where the data is, and each model's worst case."""
+    places = f"data in {settings.data_dir}, logs in {settings.logs_path}"
+    lines = [f"{places}; all settings: headgate config check"]
+    named = {name: model for name, model in settings.models.items() if model != simulated_models().get(name)}
+    lines += [f"{name}: {_worst_case(model)}" for name, model in named.items()]
+    if not named:
+        lines.append(
+            "only the simulated model answers: name models in headgate.yaml, or without that file set"
+            " OPENAI_API_KEY, ANTHROPIC_API_KEY or OLLAMA_HOST"
+        )
     return "\n".join(lines)
 
 
@@ -75,6 +89,12 @@ def _alert_words(alerts: AlertRules) -> Iterator[str]:
     yield f"{alerts.retry_failure_rate * 100:.6g} % failed retries"
     yield f"{alerts.duplicate_key_rate * 100:.6g} % repeated keys"
     yield f"{alerts.job_delay_s:.15g} s of delay"
+    yield f"{alerts.rejected_rate * 100:.6g} % rejected requests"
+    yield f"{alerts.error_rate * 100:.6g} % failed ones"
+    yield f"{alerts.server_error_rate * 100:.6g} % internal errors"
+    if alerts.latency_p99_s is not None:
+        yield f"{alerts.latency_p99_s:.15g} s until 99 of 100 are answered"
+    yield f"{alerts.loop_lag_s:.15g} s of loop lag"
     if alerts.webhook:
         yield "told to an address of their own"
 

@@ -1,6 +1,6 @@
 """Access keys as rows and back, the same for both databases: the statements name their columns in this order."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -11,11 +11,9 @@ from headgate.core.messages import Lane
 from headgate.stores.rows import moment
 
 _decode_models = msgspec.json.Decoder(tuple[str, ...]).decode
-Shift = Callable[[float], float]
-"""From one clock to another."""
 
 
-def access_row(kept: KeptKey, there: Shift) -> tuple[Any, ...]:
+def access_row(kept: KeptKey) -> tuple[Any, ...]:
     key = kept.key
     return (
         key.id,
@@ -29,12 +27,11 @@ def access_row(kept: KeptKey, there: Shift) -> tuple[Any, ...]:
         key.parallel,
         key.last_four,
         kept.digest,
-        *(_seconds(at, there) for at in (key.created_at, key.expires_at, key.revoked_at)),
+        *(_seconds(at) for at in (key.created_at, key.expires_at, key.revoked_at)),
     )
 
 
-def read_access_row(row: Sequence[Any], here: Shift) -> KeptKey:
-    expires_at, revoked_at = (None if at is None else moment(here(at)) for at in row[12:14])
+def read_access_row(row: Sequence[Any]) -> KeptKey:
     key = AccessKey(
         id=row[0],
         name=row[1],
@@ -46,12 +43,12 @@ def read_access_row(row: Sequence[Any], here: Shift) -> KeptKey:
         tokens_per_minute=row[7],
         parallel=row[8],
         last_four=row[9],
-        created_at=moment(here(row[11])),
-        expires_at=expires_at,
-        revoked_at=revoked_at,
+        created_at=moment(row[11]),
+        expires_at=moment(row[12]),
+        revoked_at=moment(row[13]),
     )
     return KeptKey(key, row[10])
 
 
-def _seconds(at: datetime | None, there: Shift) -> float | None:
-    return None if at is None else there(at.timestamp())
+def _seconds(at: datetime | None) -> float | None:
+    return None if at is None else at.timestamp()

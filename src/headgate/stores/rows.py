@@ -1,12 +1,13 @@
 """Rows to records, the same for both databases: the statements name their columns in this order."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
-from headgate.core.job import Attempt, Cause, Claim, Ended, Entry, Job, JobState, Reason
+from headgate.core.idempotency import HeldKey, KeyClaim
+from headgate.core.job import Attempt, Cause, Claim, Ended, Entry, Job, JobState, Lost, Reason
 from headgate.core.messages import Lane
 from headgate.core.ports.jobs import Backlog
 from headgate.core.record import Record
@@ -44,15 +45,14 @@ def read_counts(rows: Iterable[Sequence[Any]]) -> dict[str, int]:
     return counts
 
 
-def read_backlog(row: Sequence[Any], here: Callable[[float], float] = float) -> Backlog:
-    """`here` turns the database's time into ours."""
+def read_backlog(row: Sequence[Any]) -> Backlog:
     pending, oldest_run_at, running, dead_letters, oldest_dead_at, newly_dead = row
     return Backlog(
         pending=pending,
         running=running,
-        oldest_run_at=None if oldest_run_at is None else here(oldest_run_at),
+        oldest_run_at=oldest_run_at,
         dead_letters=dead_letters,
-        oldest_dead_at=None if oldest_dead_at is None else here(oldest_dead_at),
+        oldest_dead_at=oldest_dead_at,
         newly_dead=newly_dead,
     )
 
@@ -145,6 +145,11 @@ def read_claim(row: Sequence[Any]) -> Claim:
     )
 
 
+def read_lost(row: Sequence[Any]) -> Lost:
+    """A row of `lost`: a claim, and what is known of its node's death."""
+    return Lost(read_claim(row), silences=row[23], alone=bool(row[24]))
+
+
 def read_expired(row: Sequence[Any], now: float) -> Ended:
     """A row of `expire`."""
     return Ended(
@@ -165,6 +170,12 @@ def read_expired(row: Sequence[Any], now: float) -> Ended:
         batch_id=row[11],
         finished_at=now,
     )
+
+
+def read_held_key(row: Sequence[Any]) -> HeldKey:
+    tenant, endpoint, key, request_hash, lease, expires_at = row
+    claim = KeyClaim(endpoint=endpoint, key=key, request_hash=request_hash, expires_at=expires_at)
+    return HeldKey(tenant=tenant, claim=claim, lease=lease)
 
 
 def read_record(row: Sequence[Any]) -> Record:

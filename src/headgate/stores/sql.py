@@ -1,6 +1,7 @@
 """Named SQL statements from `.sql` files: `-- name: claim`, then what it is for, then the statement."""
 
 import re
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 from types import SimpleNamespace
@@ -8,6 +9,8 @@ from typing import Final
 
 from headgate.core.errors import SettingsError
 
+BEATS: Final = 4
+"""The migration since which nodes raise beats."""
 _NAMED: Final = re.compile(
     r"^-- name: (\w+)\n((?:--[^\n]*\n)*)(.*?)(?=^-- name: |\Z)", re.MULTILINE | re.DOTALL
 )
@@ -19,6 +22,16 @@ def refuse_newer(found: int, known: int) -> None:
         raise SettingsError(
             f"the database has schema {found}, this headgate knows {known}: it was written by a newer version."
             " Upgrade headgate, or use another database."
+        )
+
+
+def refuse_beside(older: Sequence[tuple[str, float]]) -> None:
+    """Nodes (each with what is left of its lease) that renew by a clock cannot live beside those that raise beats."""
+    if older:
+        names = ", ".join(node for node, _ in older)
+        raise SettingsError(
+            f"{len(older)} node(s) of an older headgate still use this database: {names}. Stop all of them, then start"
+            f" this one again. A node that was killed is forgotten in {max(left_s for _, left_s in older):.0f} s."
         )
 
 

@@ -307,8 +307,8 @@ class Connection(asyncio.Protocol):
     def _on_timer(self) -> None:
         self._timer, self._timer_at = None, math.inf
         due_at, kind = self._due()
-        # Loops round their timers to a millisecond or so.
-        if due_at > self._loop.time() + 0.002:
+        # A loop may run a timer 2.5 ms early: it rounds to milliseconds, and so may its clock.
+        if due_at > self._loop.time() + 0.003:
             self._watch()
         else:
             self.abort(None if kind is None else kind(self._told(kind)))

@@ -34,6 +34,7 @@ from headgate.runner.builtin import BUILT_IN
 from headgate.runner.durable import Durable
 from headgate.runner.tasks import Task, TaskTable
 from headgate.settings import ModelSettings, Settings, UpstreamSettings, load
+from headgate.settings.found import missing_families
 from headgate.settings.summary import summary
 from headgate.wiring.apps import APPS, build_apps, build_routes
 from headgate.wiring.providers import PROVIDERS, ProviderKind, Surroundings, Transports
@@ -54,6 +55,7 @@ __all__ = [
     "build_routes",
     "open",
     "open_blocking",
+    "opened",
     "read_settings",
 ]
 
@@ -136,14 +138,29 @@ async def open(  # noqa: A001 - `headgate.open(…)` is how it reads
     """
     checked = read_settings(settings, env=env)
     logger.info("%s", summary(checked))
-    clock = clock or SystemClock()
-    tracing = build_tracing(clock) if checked.tracing else None
-    gateway = build(checked, clock=clock, chance=chance, tasks=tasks, prices=prices, tracing=tracing)
-    log = EventLog(checked.logs_path, utc=clock.utc)
-    gateway.listen(log)
-    try:
+    async with opened(
+        checked, clock=clock or SystemClock(), chance=chance, tasks=tasks, prices=prices
+    ) as gateway:
         if work:
             await gateway.work()
+        yield gateway
+
+
+@asynccontextmanager
+async def opened(
+    settings: Settings,
+    *,
+    clock: Clock,
+    chance: Chance | None = None,
+    tasks: Iterable[Task[Any, Any]] = (),
+    prices: Prices | None = None,
+) -> AsyncIterator[Gateway]:
+    """A running gateway of checked settings, with its event log and its traces."""
+    tracing = build_tracing(clock) if settings.tracing else None
+    gateway = build(settings, clock=clock, chance=chance, tasks=tasks, prices=prices, tracing=tracing)
+    log = EventLog(settings.logs_path, utc=clock.utc)
+    gateway.listen(log)
+    try:
         yield gateway
     finally:
         await gateway.aclose()
@@ -233,6 +250,7 @@ class _Builder:
             [self._route(name, model) for name, model in fixed.items()],
             {name: partial(self._member, name, model) for name, model in families.items()},
             {name: partial(self._route, name, model) for name, model in asides.items()},
+            missing_families(),
         )
 
     def _member(self, family: str, settings: ModelSettings, name: str) -> Route:

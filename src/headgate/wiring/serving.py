@@ -21,7 +21,8 @@ from headgate.server.files import FRAMING_BYTES, UPLOADS
 from headgate.server.http import HttpLimits
 from headgate.server.serving import Serving
 from headgate.settings import Settings
-from headgate.wiring import open as open_gateway
+from headgate.settings.front import Address
+from headgate.wiring import opened
 from headgate.wiring.alerting import alerting
 from headgate.wiring.apps import build_routes
 
@@ -36,11 +37,12 @@ class Served:
     serving: Serving
     host: str
     port: int
+    note: str | None
+    """What to know about who may connect, if anything."""
 
     @property
     def url(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return f"http://{Address(self.host, self.port)}"
 
 
 @asynccontextmanager
@@ -48,7 +50,7 @@ async def serve(settings: Settings, *, work: bool = True) -> AsyncIterator[Serve
     """Serve until the block ends, then drain. With `work` the process also runs jobs."""
     clock, prices = SystemClock(), Prices()
     async with (
-        open_gateway(settings, clock=clock, prices=prices) as gateway,
+        opened(settings, clock=clock, prices=prices) as gateway,
         alerting(settings, gateway, clock) as alerts,
     ):
         await gateway.durable.start()
@@ -58,8 +60,7 @@ async def serve(settings: Settings, *, work: bool = True) -> AsyncIterator[Serve
         metrics = _metrics(gateway, access, alerts)
         try:
             address = settings.address
-            if note := check_listening(address.host, has_keys=access.has_keys):
-                logger.info("%s", note)
+            note = check_listening(address.host, has_keys=access.has_keys)
             serving = Serving(
                 gateway,
                 access,
@@ -76,7 +77,7 @@ async def serve(settings: Settings, *, work: bool = True) -> AsyncIterator[Serve
                 threading.Thread(target=_settle, args=[prices.load()], daemon=True).start()
                 if work:
                     await gateway.work()
-                yield Served(gateway, serving, address.host, port)
+                yield Served(gateway, serving, address.host, port, note)
             finally:
                 await serving.stop(settings.limits.drain_s)
         finally:
@@ -108,6 +109,7 @@ def _metrics(gateway: Gateway, access: KeyedAccess, alerts: Alerts) -> Metrics:
         paused=lambda: gateway.routes.pauses,
         front_refusals=lambda: access.refusals,
         alerts=alerts.active,
+        loop_lag_s=lambda: alerts.loop_lag_s,
         backlog=lambda: gateway.durable.store.backlog(dead_since=math.inf),
         count_jobs=lambda: gateway.jobs.count(tenant=None),
         epoch=gateway.now,

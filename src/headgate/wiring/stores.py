@@ -8,6 +8,7 @@ from headgate.core.errors import SettingsError
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.store import Store
 from headgate.settings import Settings
+from headgate.settings.database import shown_database
 from headgate.stores import sql
 from headgate.stores.sqlite import SqliteStore
 
@@ -27,6 +28,12 @@ def database_file(settings: Settings) -> Path | None:
     return settings.data_dir / DATABASE_FILE if settings.database == SQLITE else None
 
 
+def database_name(settings: Settings) -> str:
+    """For people: the whole path of a file, or the URL without its password."""
+    file = database_file(settings)
+    return f"postgres {shown_database(settings.database)}" if file is None else str(file.absolute())
+
+
 def schema_number(settings: Settings) -> int:
     """The schema that this version knows: an open store has it."""
     kind = "sqlite" if settings.database == SQLITE else "postgres"
@@ -38,6 +45,6 @@ def _postgres(url: str, clock: Clock, new_id: Callable[[], str]) -> Store:
         from headgate.stores.postgres import PostgresStore  # noqa: PLC0415 - an extra: not everybody has it
     except ImportError as error:
         raise SettingsError(
-            "database: PostgreSQL needs the extra: pip install 'headgate[postgres]'"
+            "database: PostgreSQL needs its extra: pip install '.[postgres]' in a clone of Headgate"
         ) from error
     return PostgresStore(url, clock=clock, new_id=new_id)

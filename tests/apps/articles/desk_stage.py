@@ -4,15 +4,31 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+import pytest
 from jobstage import JobStage, JobStages
 
 import headgate
 from headgate import AppReply, wiring
 from headgate.apps import articles
+from headgate.core.messages import Answer, Request
+from headgate.providers.simulated import SimulatedProvider
 
 CONTENT = "The council has met on Monday and has decided to mend the old bridge within the year. " * 3
 LONG = "".join(f"Sentence {number} says something new about the bridge. " for number in range(500))
 """More than 20,000 characters."""
+
+
+def temperatures_at_the_provider(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The temperature of every call that reaches the provider, filled as they come."""
+    seen: list[Any] = []
+    complete = SimulatedProvider.complete
+
+    async def watching(self: SimulatedProvider, request: Request) -> Answer:
+        seen.append(request.params.get("temperature"))
+        return await complete(self, request)
+
+    monkeypatch.setattr(SimulatedProvider, "complete", watching)
+    return seen
 
 
 @dataclass

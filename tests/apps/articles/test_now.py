@@ -5,25 +5,16 @@ import json
 from typing import Any
 
 import pytest
-from apps.articles.desk_stage import CONTENT, LONG, ArticleStage, open_articles
+from apps.articles.desk_stage import (
+    CONTENT,
+    LONG,
+    ArticleStage,
+    open_articles,
+    temperatures_at_the_provider,
+)
 from jobstage import JobStages, on_job_stages
 
 import headgate
-from headgate.core.messages import Answer, Request
-from headgate.providers.simulated import SimulatedProvider
-
-
-def _watched(stage: ArticleStage, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """The temperature of every call that reaches the provider."""
-    asked: list[Any] = []
-    complete = SimulatedProvider.complete
-
-    async def watching(self: SimulatedProvider, request: Request) -> Answer:
-        asked.append(request.params.get("temperature"))
-        return await complete(self, request)
-
-    monkeypatch.setattr(SimulatedProvider, "complete", watching)
-    return asked
 
 
 def _free(stage: ArticleStage) -> bool:
@@ -74,7 +65,7 @@ async def test_repetition_is_regenerated_in_the_same_slot_with_other_parameters(
 ) -> None:
     """One article stood in the queue three times: every regeneration queued anew."""
     stage = await open_articles(stages, {"slots": 1, "latency_s": 10.0, "script": ["repeat", "repeat", "ok"]})
-    asked = _watched(stage, monkeypatch)
+    asked = temperatures_at_the_provider(monkeypatch)
     first = asyncio.create_task(stage.now("a1"))
     await asyncio.sleep(1)
     rival = asyncio.create_task(stage.now("a2", priority="high"))

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from apps.articles.desk_stage import CONTENT, LONG, open_articles
+from apps.articles.desk_stage import CONTENT, LONG, open_articles, temperatures_at_the_provider
 from jobstage import JobStages, on_each_database, on_job_stages
 
 import headgate
@@ -17,9 +17,10 @@ async def test_an_article_is_queued_run_and_kept(stages: JobStages) -> None:
     """Completed means that the summary is stored: both are one transaction."""
     stage = await open_articles(stages, {"latency_s": 5.0})
     queued = await stage.queue()
-    assert queued == {"job_id": queued["job_id"], "status": "pending"}
+    assert queued == {"job_id": queued["job_id"], "status": queued["status"]}
+    assert queued["status"] in {"pending", "running"}
     told = await stage.status(queued["job_id"])
-    assert (told.pop("status"), told.pop("retry_count")) in {("pending", 0), ("running", 1)}
+    assert (told.pop("status"), told.pop("retry_count")) in {("pending", 0), ("running", 0)}
     assert told == {
         "job_id": queued["job_id"],
         "article_id": "a1",
@@ -29,7 +30,7 @@ async def test_an_article_is_queued_run_and_kept(stages: JobStages) -> None:
     }
     ended = await stage.ended(queued["job_id"])
     kept = await stage.summary()
-    assert (ended["status"], ended["retry_count"]) == ("completed", 1)
+    assert (ended["status"], ended["retry_count"]) == ("completed", 0)
     assert ended["summary"] == kept["summary"]
     assert (kept["model"], kept["prompt"]) == ("m", "summary-v1")
     assert kept["prompt_tokens"] > 0 < kept["completion_tokens"]
@@ -103,7 +104,7 @@ async def test_an_outage_uses_up_three_attempts_then_a_cooldown_then_it_is_tried
     await asyncio.sleep(60)
     assert await stage.queue() == {"job_id": queued["job_id"], "status": "pending"}
     ended = await stage.ended(queued["job_id"])
-    assert (ended["status"], ended["retry_count"], ended["error_message"]) == ("completed", 1, None)
+    assert (ended["status"], ended["retry_count"], ended["error_message"]) == ("completed", 0, None)
     assert stage.stage.provider.calls == 4
 
 
@@ -147,9 +148,60 @@ async def test_a_job_regenerates_what_repeats_itself_at_once(stages: JobStages, 
         stages, {"script": script, "latency_s": 1.0}, options={"max_repetition_retries": most}
     )
     ended = await stage.ended((await stage.queue())["job_id"])
-    assert (ended["status"], ended["retry_count"]) == ("completed", 1)
+    assert (ended["status"], ended["retry_count"]) == ("completed", 0)
     assert stage.stage.provider.calls == most + 1
     assert stage.stage.now == pytest.approx(most + 1, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("options", "temperatures"),
+    [
+        ({}, [0.3, 0.55, 0.8]),
+        ({"max_repetition_retries": 4}, [0.3, 0.55, 0.8, 1.0, 1.0]),
+        ({"temperature": None}, [None, None, None]),
+    ],
+)
+@on_job_stages
+async def test_each_queued_regeneration_raises_the_temperature_like_a_direct_one(
+    stages: JobStages, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], temperatures: list[Any]
+) -> None:
+    script = ["repeat"] * (len(temperatures) - 1) + ["ok"]
+    stage = await open_articles(stages, {"script": script}, options=options)
+    seen = temperatures_at_the_provider(monkeypatch)
+    ended = await stage.ended((await stage.queue())["job_id"])
+    assert ended["status"] == "completed"
+    assert seen == temperatures
+
+
+@on_job_stages
+async def test_a_job_that_is_tried_again_begins_with_the_first_temperature(
+    stages: JobStages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = await open_articles(stages, {"script": ["repeat", "transient", "repeat", "ok"]})
+    seen = temperatures_at_the_provider(monkeypatch)
+    ended = await stage.ended((await stage.queue())["job_id"])
+    assert ended["status"] == "completed"
+    assert seen == [0.3, 0.55, 0.3, 0.55]
+
+
+@on_job_stages
+async def test_retry_count_is_the_failed_attempts_whatever_became_of_the_job(stages: JobStages) -> None:
+    script = [{"status": 503, "retry_after_s": 20}, "ok"]
+    stage = await open_articles(stages, {"script": script, "latency_s": 10.0})
+    queued = await stage.queue()
+    seen = []
+    while ("running", 1) not in seen:
+        told = await stage.status(queued["job_id"])
+        seen.append((told["status"], told["retry_count"]))
+        await asyncio.sleep(2)
+    assert seen[0] in {("pending", 0), ("running", 0)}
+    assert ("pending", 1) in seen
+    assert (await stage.ended(queued["job_id"]))["retry_count"] == 1
+    cancelled = await stage.queue("a2")
+    await asyncio.sleep(1)
+    await stage.stage.gateway.jobs.cancel(cancelled["job_id"])
+    told = await stage.ended(cancelled["job_id"])
+    assert (told["status"], told["retry_count"]) == ("cancelled", 0)
 
 
 @on_job_stages
@@ -167,7 +219,7 @@ async def test_a_busy_gate_costs_an_article_no_attempt(stages: JobStages) -> Non
     busy = {"script": [{"status": 429, "retry_after_s": 20}] * 5, "latency_s": 1.0}
     stage = await open_articles(stages, busy)
     ended = await stage.ended((await stage.queue())["job_id"])
-    assert (ended["status"], ended["retry_count"]) == ("completed", 1)
+    assert (ended["status"], ended["retry_count"]) == ("completed", 0)
 
 
 # ---- Long articles and races -------------------------------------------------------------------------------------
@@ -180,7 +232,7 @@ async def test_a_long_article_is_read_in_parts_and_a_retry_pays_for_none_twice(s
     queued = await stage.queue(content=LONG)
     ended = await stage.ended(queued["job_id"])
     parts = -(-(len(LONG) - 900) // (6000 - 900))
-    assert (ended["status"], ended["retry_count"]) == ("completed", 2)
+    assert (ended["status"], ended["retry_count"]) == ("completed", 1)
     assert parts <= stage.stage.provider.calls - 2 <= parts + 2, "all parts, the whole, and one failed call"
     asked = stage.stage.provider.calls
     kept = await stage.summary()

@@ -99,11 +99,11 @@ def test_broken_html_is_a_page_without_text_or_one_with_little(body: bytes) -> N
 def test_a_missing_extra_holds_the_bookmark_and_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is the operator's to mend: no bookmark dies of it."""
     monkeypatch.setitem(sys.modules, "trafilatura", None)
-    with pytest.raises(headgate.RetryLater, match=r"pip install 'headgate\[bookmarks\]'"):
+    with pytest.raises(headgate.RetryLater, match=r"pip install '\.\[bookmarks\]'"):
         read(HTML, content_type="text/html")
 
 
 def test_without_the_extra_bookmarks_are_not_mounted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(headgate.SettingsError, match=r"apps.bookmarks: .*headgate\[bookmarks\]"):
+    with pytest.raises(headgate.SettingsError, match=r"apps.bookmarks: .*\.\[bookmarks\]"):
         build(BookmarkOptions())

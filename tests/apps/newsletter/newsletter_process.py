@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import internal_errors
 from apps.newsletter.newsletter_stage import write_feeds
 
 SRC = str(Path(__file__).parents[3] / "src")
@@ -42,5 +43,5 @@ def start(*words: str, cwd: Path, **env: str) -> "subprocess.Popen[str]":
 
 def finish(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
     out, err = process.communicate(timeout=120)
-    assert "Traceback" not in err, err
+    internal_errors.read(err)
     return process.returncode, out, err

@@ -88,6 +88,7 @@ def test_a_second_run_at_the_same_time_is_told_to_wait_and_pays_nothing(desk: De
 
 
 def test_mistakes_of_the_user_end_with_2_and_a_sentence(desk: Desk) -> None:
+    desk.submit("echo", 1)
     (desk.folder / "profile.yaml").write_text("interests: {highest: [x]}")
     (desk.folder / "nowhere.yaml").write_text("data_dir: /dev/null")
     cases = (

@@ -102,6 +102,18 @@ def test_with_keys_every_page_leads_to_the_login_and_back(play: Play) -> None:
     play(scene)
 
 
+def test_the_login_names_the_command_whose_key_opens_the_pages(play: Play) -> None:
+    """A key of the usual role would open next to nothing."""
+
+    async def scene() -> None:
+        async with a_locked_screen() as (screen, _):
+            page = (await screen.page("/login")).text
+            assert "headgate keys create NAME --role operate" in page
+            assert "--role read" in page
+
+    play(scene)
+
+
 @pytest.mark.parametrize(
     "onward", ["https://elsewhere.example", "//elsewhere.example", "/\\elsewhere", "javascript:1", ""]
 )

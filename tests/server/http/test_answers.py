@@ -142,6 +142,7 @@ FAILING: dict[str, App] = {
 }
 
 
+@pytest.mark.provokes_internal_error
 @pytest.mark.parametrize("app", FAILING.values(), ids=FAILING)
 def test_an_application_that_fails_before_its_answer_is_a_500(
     play: Play, app: App, caplog: pytest.LogCaptureFixture
@@ -159,6 +160,7 @@ def test_an_application_that_fails_before_its_answer_is_a_500(
     play(scene)
 
 
+@pytest.mark.provokes_internal_error
 @pytest.mark.parametrize("length", [[], [(b"content-length", b"10")]], ids=["chunked", "sized"])
 def test_an_application_that_fails_in_its_answer_leaves_it_visibly_cut(
     play: Play, length: list[tuple[bytes, bytes]], caplog: pytest.LogCaptureFixture

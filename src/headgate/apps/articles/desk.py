@@ -59,7 +59,7 @@ class Desk:
             job_id=job.id,
             article_id=job.input["article_id"],
             status=job.state,
-            retry_count=job.attempts,
+            retry_count=_failed_attempts(job),
             max_retries=job.max_attempts,
             error_message=job.error or job.reason,
             summary=None if job.result is None else job.result["summary"],
@@ -105,6 +105,16 @@ class Desk:
         except headgate.StateConflict:
             return _skipped(SkipReason.IN_FLIGHT, dead)  # It came back by itself, or somebody sent it.
         return _accepted(await handle.job())
+
+
+def _failed_attempts(job: headgate.Job) -> int:
+    """A job counts the attempt that runs, and the one that ended it well or was cancelled, too."""
+    if job.state in {headgate.JobState.PENDING, headgate.JobState.DEAD_LETTER}:
+        return job.attempts
+    cancelled_while_it_waited = (
+        job.state is headgate.JobState.CANCELLED and bool(job.history) and job.history[-1].attempt is None
+    )
+    return job.attempts if cancelled_while_it_waited else max(0, job.attempts - 1)
 
 
 def _last(job: headgate.Job) -> LastJob:

@@ -65,7 +65,7 @@ class SummaryStatus(msgspec.Struct, frozen=True, kw_only=True):
     article_id: str
     status: headgate.JobState
     retry_count: int
-    """Attempts that counted."""
+    """Attempts that failed: 0 after a first success."""
     max_retries: int
     error_message: str | None
     summary: str | None

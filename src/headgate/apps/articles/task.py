@@ -48,12 +48,16 @@ class _StepWriter:
 
     async def _ask(self, contract: Contract, text: str) -> Draft:
         flaws: list[str] = []
+        first, *others = (
+            parameters(self._options.temperature, regeneration)
+            for regeneration in range(1 + self._options.max_repetition_retries)
+        )
         try:
             reply = await self._ctx.llm.complete(
                 messages=contract.messages(text),
                 check=_checked(contract, flaws),
-                regenerations=self._options.max_repetition_retries,
-                **parameters(self._options.temperature, 0),
+                regenerations=others,
+                **first,
             )
         except headgate.OutputInvalid as error:
             # Nobody but the check sees what is there: without its word there was nothing.

@@ -57,6 +57,8 @@ def handler(event: object, context: LambdaContext) -> dict[str, Any]:
         "fallback_count": report.fallback,
         "skipped_count": report.skipped,
         "final_selected_count": report.selected,
+        "judges": list(report.judges),
+        "simulated_count": report.simulated,
         "notification_sent": report.mailed > 0,
     }
 

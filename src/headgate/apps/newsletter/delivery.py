@@ -16,9 +16,10 @@ NOBODY: Final = "newsletter@localhost"
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """The files that hold the mail, and the receivers whom the mail server does not take."""
+    """The files that hold the mail, whether a mail server took it, and the receivers that it refused."""
 
     files: tuple[Path, ...] = ()
+    mailed: bool = False
     refused: tuple[str, ...] = ()
 
 
@@ -38,9 +39,10 @@ async def deliver(mail: Mail, options: NewsletterOptions, *, within_s: float = m
     if options.smtp_host is None:
         return Delivered(files)
     try:
-        return Delivered(files, await send(message, options, within_s=within_s))
+        refused = await send(message, options, within_s=within_s)
     except NotDelivered as error:
         raise NotDelivered(f"{error} The mail is kept in {files[-1]}.") from error
+    return Delivered(files, mailed=True, refused=refused)
 
 
 def _write(path: Path, content: bytes) -> Path:

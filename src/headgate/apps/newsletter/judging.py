@@ -7,13 +7,13 @@ import asyncio
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import headgate
 from headgate.apps.newsletter.contract import MOST_OUTPUT_TOKENS, Prompts, check_answer, read_judgement
 from headgate.apps.newsletter.items import Item
-from headgate.apps.newsletter.judging_model import JudgingModel
+from headgate.apps.newsletter.judging_model import SIMULATED, JudgingModel
 from headgate.apps.newsletter.ledger import Ledger
 from headgate.apps.newsletter.meter import Meter
 from headgate.apps.newsletter.verdicts import Outcome, Verdict, failure_of
@@ -26,6 +26,9 @@ PATIENCE_S: Final = 120.0
 """How long an item waits for an upstream that takes no calls, before it goes without a verdict."""
 _SET_UP: Final = frozenset({headgate.FailureKind.MISCONFIGURED, headgate.FailureKind.REJECTED})
 """A wrong model is also told as a wrong request, by Bedrock for one."""
+_OUT_OF_REACH: Final = frozenset(
+    {headgate.FailureKind.TRANSIENT, headgate.FailureKind.BROKEN, headgate.DeadlineExceeded.code}
+)
 _PASSING: Final = (headgate.Refused, headgate.UpstreamUnavailable, headgate.DeadlineExceeded)
 """What may be over when all others have been asked."""
 
@@ -59,6 +62,12 @@ class Judge:
     _succeeded: bool = False
     _again: list[Item] = field(default_factory=list)
     """Failed for a reason that may be over by now."""
+    _calls: Counter[str] = field(default_factory=Counter)
+    """Made for each item, in all rounds together."""
+
+    def __post_init__(self) -> None:
+        # All upstreams of a model have its policy.
+        self._policy = self.gateway.routes.find(self.model.name).upstreams[0].policy
 
     async def judge(self, items: Sequence[Item]) -> None:
         """A verdict for every item. `Aborted` when that is beyond hope."""
@@ -99,15 +108,24 @@ class Judge:
             if self._is_late(error):
                 return Verdict.skipped(run_id=self.run_id)
             self._check_set_up(error)
-            if isinstance(error, _PASSING):
+            self._calls[item.id] += getattr(error, "attempts", 0)
+            if isinstance(error, _PASSING) and self._calls[item.id] < self._policy.max_attempts:
                 self._again.append(item)
-            return Verdict.fallback(error, run_id=self.run_id)
+            return Verdict.fallback(error, run_id=self.run_id, attempts=self._calls[item.id])
         self._succeeded = True
-        judgement = read_judgement(reply.content)
-        return Verdict.judged(judgement, reply, run_id=self.run_id, cost_usd=self.meter.cost_of(reply))
+        return Verdict.judged(
+            read_judgement(reply.content),
+            reply,
+            run_id=self.run_id,
+            attempts=self._calls[item.id] + reply.attempts,
+            cost_usd=self.meter.cost_of(reply),
+            simulated=self.model.simulated and reply.upstream.startswith(SIMULATED),
+        )
 
     async def _ask(self, item: Item) -> headgate.Reply:
         """An upstream that takes no calls for now is waited for: nobody was asked, so nothing is spent."""
+        # What an earlier round has used up is not allowed again.
+        policy = replace(self._policy, max_attempts=self._policy.max_attempts - self._calls[item.id])
         patient_until = min(self.until, _now() + PATIENCE_S)
         while True:
             try:
@@ -117,6 +135,7 @@ class Judge:
                     lane=headgate.Lane.BATCH,
                     deadline_s=None if self._left_s() == math.inf else self._left_s(),
                     check=check_answer,
+                    retry=policy,
                     max_completion_tokens=MOST_OUTPUT_TOKENS,
                 )
             except (headgate.Refused, headgate.UpstreamUnavailable) as error:
@@ -157,8 +176,20 @@ class Judge:
             why = ", ".join(f"{cause} ({count})" for cause, count in Counter(told).most_common(3))
             raise Aborted(
                 f"{failed} of {total} items have no verdict, more than apps.newsletter.most_fallbacks ="
-                f" {self.most_fallbacks:g} allows: {why}. Look at {self.model.setting}."
+                f" {self.most_fallbacks:g} allows: {why}. {self._advice()}"
             )
+
+    def _advice(self) -> str:
+        """By the class that most failures have: a network that is down says nothing about the model's id."""
+        classes = Counter(verdict.failure.split()[0] for verdict in self.verdicts.values() if verdict.failure)
+        [(most, _)] = classes.most_common(1)
+        if most in _SET_UP:
+            return f"Check {self.model.setting}, and the credentials."
+        if most == headgate.FailureKind.INVALID_OUTPUT:
+            return f"The answers do not keep to the contract: choose another model ({self.model.setting})."
+        if most in _OUT_OF_REACH:
+            return "The upstream fails or cannot be reached: check the network, and the upstream's address and status."
+        return "The upstream takes fewer calls than the newsletter makes: lower apps.newsletter.parallel, or run it later."
 
     def _left_s(self) -> float:
         return self.until - _now()

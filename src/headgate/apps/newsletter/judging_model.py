@@ -1,4 +1,4 @@
-"""Which model judges: one of the settings, the one that BEDROCK_* describe, or a simulated one. And where it is set."""
+"""Which model judges: one of the settings, or the one that BEDROCK_* describe; for the samples alone a simulated one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -7,10 +7,12 @@ from typing import Any, Final
 import msgspec
 
 import headgate
-from headgate.apps.newsletter.environment import REQUEST_INTERVAL, Bedrock, read_environment
+from headgate.apps.newsletter.environment import MODEL_ID, REQUEST_INTERVAL, Bedrock, read_environment
 from headgate.apps.newsletter.options import NewsletterOptions
 
 OWN_MODEL: Final = "newsletter"
+SIMULATED: Final = "simulated"
+_ANSWERS: Final = frozenset({"answers", "answers_by_pattern"})
 _TITLE: Final = r'(?i)"title": ?"(?P<title>(?=(?:[^"\\]|\\.)*?(?:@))(?:[^"\\]|\\.){0,200})'
 """A JSON text that has these words in it; as much of it as fits into a summary."""
 _TOPICS: Final = {
@@ -29,6 +31,8 @@ class JudgingModel:
     name: str
     parallel: int
     setting: str
+    simulated: bool = False
+    """Whether one of its upstreams is the simulated provider."""
 
 
 def choose_model(
@@ -37,14 +41,48 @@ def choose_model(
     """The settings, with the newsletter's own model where none of theirs was chosen."""
     bedrock = read_environment(env)
     parallel = options.parallel or bedrock.max_parallel
-    if options.model is not None:
-        return settings, JudgingModel(options.model, parallel, f"models.{options.model}.upstreams")
-    if OWN_MODEL in settings.models:
-        return settings, JudgingModel(OWN_MODEL, parallel, f"models.{OWN_MODEL}.upstreams")
-    setting = bedrock.model_setting if bedrock.model else f"models.{OWN_MODEL}"
-    made = headgate.read_settings({"models": {OWN_MODEL: _own_model(bedrock, env)}}, env={})
-    models = {**settings.models, OWN_MODEL: made.models[OWN_MODEL]}
-    return replace(settings, models=models), JudgingModel(OWN_MODEL, parallel, setting)
+    name, setting = options.model or OWN_MODEL, f"models.{options.model or OWN_MODEL}.upstreams"
+    if options.model is None and OWN_MODEL not in settings.models:
+        if not bedrock.model:
+            _refuse_to_simulate(options)
+        made = headgate.read_settings({"models": {OWN_MODEL: _own_model(bedrock, env)}}, env={})
+        settings = replace(settings, models={**settings.models, OWN_MODEL: made.models[OWN_MODEL]})
+        setting = bedrock.model_setting if bedrock.model else f"models.{OWN_MODEL}"
+    return settings, JudgingModel(name, parallel, setting, simulated=_is_simulated(settings, name))
+
+
+def _refuse_to_simulate(options: NewsletterOptions) -> None:
+    """Without a model only the samples are judged, and only into files: a simulated verdict must not pass for a real one."""
+    own = {"feeds of its own": options.feeds is not None, "receivers": bool(options.mail_to)}
+    if any(own.values()):
+        review = headgate.Review()
+        found = " and ".join(what for what, there in own.items() if there)
+        review.add(
+            "apps.newsletter.model",
+            f"is not set, and the newsletter has {found}. Name a model of the settings, or set {MODEL_ID} in the"
+            f" environment or in .env. To try it without a model, set it to {SIMULATED}: each mail then says so",
+        )
+        review.refuse()
+
+
+def _is_simulated(settings: headgate.Settings, name: str) -> bool:
+    families = (key for key in settings.models if key.endswith("/*") and name.startswith(key[:-1]))
+    key = name if name in settings.models else next(families, None)
+    return key is not None and any(one.provider == SIMULATED for one in settings.models[key].upstreams)
+
+
+def with_simulated_judges(settings: headgate.Settings) -> headgate.Settings:
+    """The settings, with verdicts for answers where the simulated provider has none of its own."""
+    models = {}
+    for name, model in settings.models.items():
+        upstreams = tuple(
+            replace(one, options={**one.options, "answers_by_pattern": simulated_judge()})
+            if one.provider == SIMULATED and _ANSWERS.isdisjoint(one.options)
+            else one
+            for one in model.upstreams
+        )
+        models[name] = replace(model, upstreams=upstreams)
+    return replace(settings, models=models)
 
 
 def _own_model(bedrock: Bedrock, env: Mapping[str, str]) -> dict[str, Any]:
@@ -53,9 +91,7 @@ def _own_model(bedrock: Bedrock, env: Mapping[str, str]) -> dict[str, Any]:
         return bedrock.model_settings(upstream, interval_s=bedrock.request_interval_s)
     # The simulation has no quota to spare; it is spaced only when somebody wants to see that.
     interval_s = bedrock.request_interval_s if env.get(REQUEST_INTERVAL) else 0.0
-    return bedrock.model_settings(
-        {"provider": "simulated", "answers_by_pattern": simulated_judge()}, interval_s=interval_s
-    )
+    return bedrock.model_settings({"provider": SIMULATED}, interval_s=interval_s)
 
 
 def simulated_judge() -> dict[str, str]:

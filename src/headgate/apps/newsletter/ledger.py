@@ -53,11 +53,18 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """Items of all feeds, before any was left out."""
     state: RunState = RunState.JUDGING
     mailed: tuple[tuple[str, ...], ...] = ()
-    """The ids in each mail; a run that was cut short and goes on mails what is new."""
+    """The ids in each mail that a mail server took; a run that was cut short and goes on mails what is new."""
+    written: tuple[tuple[str, ...], ...] = ()
+    """The ids in each mail that is a file only, because there is no mail server."""
     why: str | None = None
     """Why it was aborted."""
     dry_run: bool = False
     """It began without the intent to deliver."""
+
+    @property
+    def parts(self) -> tuple[tuple[str, ...], ...]:
+        """All its mails so far."""
+        return (*self.mailed, *self.written)
 
     @property
     def unread(self) -> bool:

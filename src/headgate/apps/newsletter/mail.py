@@ -43,8 +43,18 @@ class Mail:
     def day(self) -> str:
         return f"{self.date.day} {self.date:%B %Y}"
 
+    @property
+    def warning(self) -> str:
+        """The first line, where the simulated provider judged."""
+        simulated = sum(one.verdict.simulated for one in self.selected)
+        if not simulated:
+            return ""
+        which = "All" if simulated == len(self.selected) else f"{simulated} of {len(self.selected)}"
+        return f"{which} verdicts in this mail are SIMULATED: no language model read the items."
+
     def text(self) -> str:
-        lines = [self.subject, "=" * len(self.subject), ""]
+        lines = [self.warning, ""] if self.warning else []
+        lines += [self.subject, "=" * len(self.subject), ""]
         for section in self._sections():
             heading = HEADINGS[section.label]
             lines += ["", heading, "-" * len(heading), ""]
@@ -54,7 +64,14 @@ class Mail:
         return "\n".join([*lines, "-- ", *_wrapped(self.note, "", ""), ""])
 
     def html(self) -> str:
-        return page(self.title, self.day, self._sections(), subject=self.subject, note=self.note)
+        return page(
+            self.title,
+            self.day,
+            self._sections(),
+            subject=self.subject,
+            warning=self.warning,
+            note=self.note,
+        )
 
     def message(self, sender: str, receivers: Sequence[str]) -> EmailMessage:
         """The same run sends the same id: whoever gets it twice, after a crash, can tell."""

@@ -38,9 +38,10 @@ class Section:
     selected: tuple[Selected, ...]
 
 
-def page(title: str, day: str, sections: Sequence[Section], *, subject: str, note: str) -> str:
-    """A whole document. Its first words are the titles: inboxes show them beside the subject."""
+def page(title: str, day: str, sections: Sequence[Section], *, subject: str, warning: str, note: str) -> str:
+    """A whole document. Its first words are a warning and the titles: inboxes show them beside the subject."""
     titles = " · ".join(one.item.title for section in sections for one in section.selected)
+    first = f'<p class="act-now"><strong>{html.escape(warning)}</strong></p>\n' if warning else ""
     return f"""\
 <!DOCTYPE html>
 <html lang="en">
@@ -53,9 +54,9 @@ def page(title: str, day: str, sections: Sequence[Section], *, subject: str, not
 {_STYLE}</style>
 </head>
 <body>
-<div style="display:none;max-height:0;overflow:hidden" aria-hidden="true">{html.escape(titles[:200])}</div>
+<div style="display:none;max-height:0;overflow:hidden" aria-hidden="true">{html.escape(f"{warning} {titles}".strip()[:200])}</div>
 <main>
-<h1>{html.escape(title)}</h1>
+{first}<h1>{html.escape(title)}</h1>
 <p class="quiet">{html.escape(day)}</p>
 {"".join(map(_section, sections))}\
 <p class="quiet last">{html.escape(note)}</p>

@@ -11,7 +11,7 @@ from typing import Final
 import headgate
 from headgate.apps.newsletter import NAME
 from headgate.apps.newsletter.alone import alone
-from headgate.apps.newsletter.judging_model import choose_model
+from headgate.apps.newsletter.judging_model import choose_model, with_simulated_judges
 from headgate.apps.newsletter.options import NewsletterOptions
 from headgate.apps.newsletter.run import Material, Newsletter
 
@@ -54,5 +54,5 @@ async def open_newsletter(
     # The bill is to be whole: the first answers wait for the list of prices, about a second.
     await asyncio.to_thread(prices.load().join)
     with alone(settings.data_dir):
-        async with headgate.open(settings, prices=prices) as gateway:
+        async with headgate.open(with_simulated_judges(settings), prices=prices) as gateway:
             yield Newsletter(gateway, options, material, model, told=told)

@@ -27,7 +27,7 @@ class NewsletterOptions:
     """`apps: {newsletter: {…}}` in the settings. Without any, the samples that ship are judged by a simulation."""
 
     model: str | None = None
-    """A model of the settings; None: the one that BEDROCK_* describe, else a simulated one."""
+    """A model of the settings; None: the one that BEDROCK_* describe. Without either only the samples are judged."""
     parallel: int | None = None
     """Items judged at a time; None: BEDROCK_MAX_PARALLEL."""
     profile: Path | None = None

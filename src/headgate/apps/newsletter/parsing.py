@@ -25,7 +25,7 @@ _MARKUP: Final = re.compile(
 """Comments, scripts, tags with quoted and with broken attributes. What is not closed takes the rest along, and so no time."""
 MOST_ITEMS: Final = 500
 """Of one feed."""
-MISSING_EXTRA: Final = "the newsletter needs its extra: pip install 'headgate[newsletter]'"
+MISSING_EXTRA: Final = "the newsletter needs its extra: pip install '.[newsletter]' in a clone of Headgate"
 
 
 class NoFeed(ValueError):

@@ -30,6 +30,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     skipped: int
     selected: int
     mailed: int
+    """Items in mails that a mail server took."""
+    written: int
+    """Items in mails that are files only."""
+    judges: tuple[str, ...]
+    """The upstreams that judged, the busiest first."""
+    simulated: int
+    """Of those judged, how many the simulated provider judged."""
     input_tokens: int
     output_tokens: int
     cost_usd: float | None
@@ -60,6 +67,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             skipped=counts[Outcome.SKIPPED],
             selected=selected,
             mailed=sum(map(len, run.mailed)),
+            written=sum(map(len, run.written)),
+            judges=tuple(
+                name for name, _ in Counter(filter(None, (v.upstream for v in answered))).most_common()
+            ),
+            simulated=sum(verdict.simulated for verdict in answered),
             input_tokens=sum(verdict.input_tokens for verdict in answered),
             output_tokens=sum(verdict.output_tokens for verdict in answered),
             cost_usd=None if None in costs else sum(cost for cost in costs if cost is not None),
@@ -70,6 +82,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def judged_words(self) -> str:
         return f"{self.ok} judged, {self.fallback} without a verdict, {self.skipped} skipped for lack of time"
+
+    @property
+    def judge_words(self) -> str:
+        return ", ".join(self.judges) or "none"
 
     @property
     def cost_words(self) -> str:
@@ -83,21 +99,34 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             "could not be judged": self.fallback,
             "had no time left to be judged": self.skipped,
         }
-        told = [f"{_counted(count, 'item')} {what}." for what, count in missing.items() if count]
+        notes = [f"{_counted(count, 'item')} {what}." for what, count in missing.items() if count]
         if self.feed_errors:
-            told.append(f"{_counted(len(self.feed_errors), 'feed')} could not be read.")
+            notes.append(f"{_counted(len(self.feed_errors), 'feed')} could not be read.")
+        if self.simulated < self.ok:
+            notes.append(
+                f"A language model wrote the summaries ({self.judge_words}): open the article before you act on one."
+            )
+        if self.simulated:
+            notes.append(f"Simulated verdicts: {self.simulated:,}. No language model read those items.")
         chosen = f"Chosen from {_counted(self.candidates, 'new item')} of {_counted(self.feeds, 'feed')}."
-        return " ".join(
-            [chosen, *told, "A language model wrote the summaries: open the article before you act on one."]
-        )
+        return " ".join([chosen, *notes])
 
     def lines(self) -> list[str]:
         failed = f", {len(self.feed_errors)} of them failed" if self.feed_errors else ""
+        written = (
+            f"; {self.written} in files only: apps.newsletter.smtp_host is not set" if self.written else ""
+        )
+        simulated = (
+            f"; {self.simulated} verdicts are simulated, no language model read those items"
+            if self.simulated
+            else ""
+        )
         lines = [
             f"run {self.run_id}: {self.state}",
             f"feeds: {self.feeds}{failed}; {self.collected} items, {self.candidates} candidates",
             f"items: {self.judged_words}",
-            f"mail: {self.selected} selected, {self.mailed} mailed",
+            f"judge: {self.judge_words}{simulated}",
+            f"mail: {self.selected} selected, {self.mailed} mailed{written}",
             f"cost: {self.cost_words}",
         ]
         if self.refused:

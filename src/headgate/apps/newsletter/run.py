@@ -164,8 +164,8 @@ class Newsletter:
     ) -> tuple[Report, Mail | None]:
         options = self._options
         selected = select(run.items, verdicts, most=options.selected, per_domain=options.selected_per_domain)
-        mailed = {item_id for part in run.mailed for item_id in part}
-        fresh = [one for one in selected if one.item.id not in mailed]
+        earlier = {item_id for part in run.parts for item_id in part}
+        fresh = [one for one in selected if one.item.id not in earlier]
         mail = self._mail(run, fresh, Report.of(run, verdicts, selected=len(selected))) if fresh else None
         delivered = NOTHING
         if not dry_run:
@@ -173,15 +173,16 @@ class Newsletter:
                 within_s = ends_at - asyncio.get_running_loop().time()
                 delivered = await deliver(mail, options, within_s=within_s)
             judged = [item for item in run.items if verdicts[item.id].outcome is Outcome.OK]
-            await self._ledger.mark_seen(run.id, judged)
-            run = _delivered(run, fresh, whole=len(judged) == len(run.items))
+            # What was only simulated is news for the first run with a real model.
+            await self._ledger.mark_seen(run.id, [item for item in judged if not verdicts[item.id].simulated])
+            run = _delivered(run, fresh, mailed=delivered.mailed, whole=len(judged) == len(run.items))
             await self._ledger.save_run(run)
         return Report.of(run, verdicts, selected=len(selected), delivered=delivered), mail
 
     def _mail(self, run: Run, selected: Sequence[Selected], report: Report) -> Mail:
         return Mail(
             run_id=run.id,
-            part=len(run.mailed) + 1,
+            part=len(run.parts) + 1,
             title=self._options.title,
             date=run.started_at,
             selected=selected,
@@ -193,7 +194,8 @@ def _final(verdicts: Mapping[str, Verdict]) -> dict[str, Verdict]:
     return {item_id: verdict for item_id, verdict in verdicts.items() if verdict.outcome is Outcome.OK}
 
 
-def _delivered(run: Run, fresh: Sequence[Selected], *, whole: bool) -> Run:
-    parts = (*run.mailed, tuple(one.item.id for one in fresh)) if fresh else run.mailed
+def _delivered(run: Run, fresh: Sequence[Selected], *, mailed: bool, whole: bool) -> Run:
+    part = (tuple(one.item.id for one in fresh),) if fresh else ()
+    where = {"mailed": (*run.mailed, *part)} if mailed else {"written": (*run.written, *part)}
     state = RunState.DELIVERED if whole else RunState.PARTIAL
-    return msgspec.structs.replace(run, state=state, mailed=parts, why=None)
+    return msgspec.structs.replace(run, state=state, why=None, **where)

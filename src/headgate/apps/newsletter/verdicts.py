@@ -36,10 +36,19 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: float | None = None
     failure: str | None = None
     """Class, status and code of what went wrong."""
+    simulated: bool = False
+    """No language model read the item: the simulated provider answered."""
 
     @classmethod
     def judged(
-        cls, judgement: Judgement, reply: headgate.Reply, *, run_id: str, cost_usd: float | None
+        cls,
+        judgement: Judgement,
+        reply: headgate.Reply,
+        *,
+        run_id: str,
+        attempts: int,
+        cost_usd: float | None,
+        simulated: bool,
     ) -> Self:
         return cls(
             outcome=Outcome.OK,
@@ -49,19 +58,20 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
             tags=judgement.tags,
             run_id=run_id,
             upstream=reply.upstream,
-            attempts=reply.attempts,
+            attempts=attempts,
             input_tokens=reply.usage.input_tokens,
             output_tokens=reply.usage.output_tokens,
             cost_usd=cost_usd,
+            simulated=simulated,
         )
 
     @classmethod
-    def fallback(cls, error: headgate.HeadgateError, *, run_id: str) -> Self:
+    def fallback(cls, error: headgate.HeadgateError, *, run_id: str, attempts: int) -> Self:
         return cls(
             outcome=Outcome.FALLBACK,
             run_id=run_id,
             upstream=getattr(error, "upstream", None),
-            attempts=getattr(error, "attempts", 0),
+            attempts=attempts,
             failure=failure_of(error),
         )
 

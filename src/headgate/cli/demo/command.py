@@ -31,9 +31,9 @@ def command(
         bool, typer.Option("--stay", help="Keep the gateway open afterwards, to look at.")
     ] = False,
 ) -> None:
-    """A storm on a real gateway: upstreams that throttle and fail, a worker killed with kill -9, a poison job; then a verdict.
+    """Run a failure demo on real processes, with a verdict.
 
-    Everything runs on this machine: no keys, no network, nothing left behind. Exit code 0 only if nothing was lost,
+    Upstreams throttle and fail, a worker is killed with kill -9, a job kills its workers. Everything runs on this machine: no keys, no network, nothing left behind. Exit code 0 only if nothing was lost,
     nothing was done twice and every promise was kept.
     """
     # Here: the other commands need not wait for the HTTP stack.

@@ -1,6 +1,6 @@
 """What the job runner needs of the dispatcher: single attempts for a job, and how much a model can take."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from headgate.core.embeddings import EmbeddingReply
@@ -22,11 +22,11 @@ class Llm(Protocol):
         messages: Sequence[Message],
         model: str | None = None,
         check: Callable[[Answer], object] | None = None,
-        regenerations: int = 2,
+        regenerations: int | Sequence[Mapping[str, Any]] = 2,
         **params: Any,
     ) -> Reply:
         """Ask the job's model, or another. A blank answer, or one that fails its `check`, is generated anew at once,
-        `regenerations` times at most.
+        `regenerations` times at most: a number, or the parameters that each regeneration changes.
         """
         ...
 

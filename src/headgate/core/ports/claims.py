@@ -25,23 +25,35 @@ class Ready(msgspec.Struct, frozen=True):
 
 
 class Renewal(msgspec.Struct, frozen=True):
-    """`alive` is False when the node was declared dead: its claims are gone and it must join anew."""
+    """`alive` is False when the node was declared dead: its claims are gone and it must join under a new name."""
 
     alive: bool
+    beats: Mapping[str, int] = {}
+    """The beats of the other living nodes."""
     cancelled: tuple[tuple[str, int], ...] = ()
-    """(job id, lease) of this node's jobs that somebody wants stopped."""
+    """(job id, lease) of this node's jobs that are to be cancelled."""
 
 
 class Claims(Protocol):
     """Claim, renew, settle."""
 
-    async def join(self, node: str, *, now: float, lease_s: float) -> None:
-        """Be a node, until the lease runs out or is renewed."""
+    async def join(self, node: str) -> None:
+        """Be a node, until it leaves or is declared dead."""
         ...
 
-    async def renew(self, node: str, *, now: float, lease_s: float) -> Renewal: ...
+    async def renew(self, node: str) -> Renewal:
+        """Raise the node's beat, and read the others'."""
+        ...
 
     async def leave(self, node: str) -> None: ...
+
+    async def bury_dead(self, nodes: Sequence[str]) -> int:
+        """Declare nodes dead whose death is proven: their process is gone."""
+        ...
+
+    async def bury_silent(self, node: str, beat: int) -> bool:
+        """Declare a node dead that was silent for a lease, unless its beat has been raised since."""
+        ...
 
     async def ready(self, *, now: float) -> Ready:
         """Make due what is due, and say what there is to claim."""

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from headgate.core.idempotency import KeyClaim, Unknown, Verdict
+from headgate.core.idempotency import HeldKey, KeyClaim, Unknown, Verdict
 
 
 class Keys(Protocol):
@@ -22,8 +22,14 @@ class Keys(Protocol):
 
     async def mark_sent(self, tenant: str, claim: KeyClaim, lease: int) -> bool: ...
 
-    async def finish(self, tenant: str, claim: KeyClaim, lease: int, *, status: int, body: bytes) -> bool: ...
+    async def finish(self, tenant: str, claim: KeyClaim, lease: int, *, status: int, body: bytes) -> bool:
+        """True when the answer of this lease is recorded. Idempotent: the first answer stays."""
+        ...
 
     async def free(self, tenant: str, claim: KeyClaim, lease: int) -> bool:
         """The outcome was a failure, or nothing was sent: the key may run again."""
+        ...
+
+    async def held_keys(self, node: str) -> list[HeldKey]:
+        """The keys that this node has reserved and neither finished nor freed."""
         ...

@@ -28,6 +28,8 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
     """Those it named."""
     remark: str = ""
     """Why it does not say, or how a missing model gets there."""
+    advice: str = ""
+    """What to change, where it was found at another address than ours (`has_model` False) or may be there (None)."""
 
 
 class Provider(Protocol):

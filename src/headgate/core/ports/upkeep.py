@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from headgate.core.job import Claim, Ended, FollowUps, nothing_follows
+from headgate.core.job import Claim, Ended, FollowUps, Lost, nothing_follows
 
 
 class Upkeep(Protocol):
     """Rescue, expire, revive, prune, purge."""
 
-    async def bury_nodes(self, nodes: Sequence[str] | None, *, now: float) -> int:
-        """Declare nodes dead: these, or (None) all whose lease has run out."""
+    async def lost(self, *, limit: int) -> list[Lost]:
+        """Running jobs whose node is dead or has left."""
         ...
 
-    async def lost(self, *, limit: int) -> list[Claim]:
-        """Running jobs whose node is no more."""
+    async def forget_nodes(self) -> int:
+        """Delete the nodes that are dead and hold no job any more."""
         ...
 
     async def uncancelled(self, *, before: float, limit: int) -> list[Claim]:

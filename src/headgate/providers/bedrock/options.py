@@ -18,7 +18,7 @@ from headgate.providers.addresses import (
     check_secret,
 )
 
-MISSING_EXTRA: Final = "bedrock needs its extra: pip install 'headgate[bedrock]'"
+MISSING_EXTRA: Final = "bedrock needs its extra: pip install '.[bedrock]' in a clone of Headgate"
 _REGION: Final = re.compile(r"[a-z]{2,}(-[a-z]+)+-\d{1,2}")
 _REGION_NAMES: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _KEYS: Final = ("access_key_id", "secret_access_key", "session_token")

@@ -1,8 +1,10 @@
 """Where an OpenAI-like server is and how to be let in, as one checked record. Keys and headers never print."""
 
 import enum
+import re
+import urllib.parse
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from headgate.core.problems import InvalidSettings, Review
@@ -19,6 +21,7 @@ _OWN_HEADERS: Final[Mapping[str, str]] = {
     "accept": "application/json",
     "user-agent": "headgate",
 }
+_VERSION: Final = re.compile(r"v[0-9]\w*")
 _SHORTEST_SECRET_CHARS: Final = 6
 """Shorter values would be found in any text."""
 
@@ -67,6 +70,13 @@ class OpenAIOptions:
         return addresses.endpoint_of(
             self.base_url, f"/{path}", headers=headers, query=self.query, method=method
         )
+
+    def with_version(self) -> "OpenAIOptions | None":
+        """The same server under the version path that `base_url` lacks; None where it has one."""
+        parts = urllib.parse.urlsplit(self.base_url)
+        if any(_VERSION.fullmatch(segment) for segment in parts.path.split("/")):
+            return None
+        return replace(self, base_url=parts._replace(path=f"{parts.path.rstrip('/')}/v1").geturl())
 
     def secrets(self) -> tuple[str, ...]:
         """What must not stand in a message, the longest first."""

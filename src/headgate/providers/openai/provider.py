@@ -5,6 +5,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Final, cast
+from urllib.parse import urlsplit
 
 from headgate.core.embeddings import EmbeddingRequest, Embeddings
 from headgate.core.errors import ProviderFailure
@@ -27,6 +28,7 @@ FAREWELL_S: Final = 0.5
 FAREWELL_BYTES: Final = 64 * 1024
 _EVENT_STREAM: Final = b"text/event-stream"
 _NO_LIST: Final = frozenset({404, 405, 501})
+_LISTED: Final = frozenset({200, 401, 403})
 
 
 class OpenAIProvider:
@@ -38,6 +40,7 @@ class OpenAIProvider:
         self, options: OpenAIOptions, *, model: str, transport: Transport, timeouts: Timeouts
     ) -> None:
         self.model = model
+        self._options = options
         self._transport = transport
         self._targets = {endpoint: options.target(endpoint) for endpoint in Endpoint}
         self._listing = options.target("models", method="GET")
@@ -98,11 +101,38 @@ class OpenAIProvider:
         """The models that the server lists, where it does: not all that speak the format have such a list."""
         with await self._transport.send(self._listing, limits=self._whole) as response:
             if response.status in _NO_LIST:
-                return Sighting(has_model=None, remark="it lists no models")
+                return await self._without_list(response)
             if not 200 <= response.status < 300:
                 raise await self._refusal(response)
             models = read_models(await response.read(), self._errors)
         return Sighting(has_model=self.model in models, models=models)
+
+    async def _without_list(self, response: Response) -> Sighting:
+        """Such a server can be called all the same, unless the version path is missing and the list is there."""
+        versioned = self._options.with_version()
+        if versioned is not None and await self._lists(versioned):
+            there = f"its list of models is at {versioned.base_url}/models"
+            return Sighting(has_model=False, remark=there, advice=f"set base_url: {versioned.base_url}")
+        remark, advice = "it lists no models", ""
+        kind = response.headers.get("content-type", "").partition(";")[0].strip()
+        if not kind.endswith("json"):
+            remark = f"{response.status} in {kind[:80] or 'no content type'} instead of a list of models"
+            advice = "does this server speak OpenAI's format? Check the host, port and path of base_url"
+        if versioned is not None and urlsplit(self._options.base_url).path in {"", "/"}:
+            advice = f"most servers have a version path: try base_url: {versioned.base_url}"
+        return Sighting(has_model=None, remark=remark, advice=advice)
+
+    async def _lists(self, options: OpenAIOptions) -> bool:
+        """Whether a list of models is at this address, or would be for who has the right key."""
+        try:
+            with await self._transport.send(
+                options.target("models", method="GET"), limits=self._whole
+            ) as found:
+                if found.status == 200:
+                    read_models(await found.read(), self._errors)
+                return found.status in _LISTED
+        except ProviderFailure:
+            return False
 
     async def aclose(self) -> None:
         """Nothing to close: the transport belongs to whoever made it."""

@@ -59,7 +59,7 @@ class Door:
         """Without keys loopback is the only wall: a foreign name that leads here is another site's."""
         if not self.has_keys and not is_here(request.headers.get("host", "").encode("latin-1")):
             raise NotAllowed(
-                "without keys the dashboard answers to localhost and 127.0.0.1 only; make a key: headgate keys create NAME"
+                "without keys the dashboard answers to localhost and 127.0.0.1 only; make a key: headgate keys create NAME --role operate"
             )
 
 

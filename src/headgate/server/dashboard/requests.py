@@ -141,6 +141,8 @@ def _facts(story: RequestStory, visit: Visit) -> Markup:
             ("Tokens", tokens if usage is None or not usage.estimated else f"{tokens} (estimated)"),
             ("Cost", None if story.cost_usd is None else f"${story.cost_usd:.6f}"),
             ("Tenant", word(story.tenant)),
+            ("Made for", None if story.origin is None else id_link(PATH, story.origin)),
+            ("Calls made for it", [[id_link(PATH, call), " "] for call in story.calls] or None),
             ("Agent", None if story.agent_id is None else word(story.agent_id)),
         ]
     )

@@ -11,11 +11,13 @@ from headgate.core.errors import (
     CheckBroken,
     DeadlineExceeded,
     Draining,
+    HeadgateError,
     ModelPaused,
     Preempted,
     QueueFull,
     RateLimited,
     RetryBudgetSpent,
+    StoreUnavailable,
     UpstreamThrottled,
 )
 from headgate.core.failures import Failure, FailureKind
@@ -48,6 +50,8 @@ REASONS: Final[Mapping[str, str]] = {
     FailureKind.REJECTED: "the provider found the requests wrong",
     FailureKind.MISCONFIGURED: "the provider refuses our key, the model's name or our permissions",
     FailureKind.BROKEN: "something broke in the gateway; its log says what",
+    StoreUnavailable.code: "the database did not work",
+    HeadgateError.code: "something broke in the gateway; its log says what",
     FailureKind.EXPIRED: "their time was up at the provider",
 }
 """Why requests end badly, after `because`."""

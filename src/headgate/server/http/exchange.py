@@ -104,7 +104,7 @@ class Exchange:
         except asyncio.CancelledError:
             pass  # The client left, or the server ends: somebody asked for it.
         except Exception:  # noqa: BLE001 - an application may fail in any way; the server goes on
-            _log.exception("the application failed on %s %s", self.head.method, self.head.path)
+            _log.exception("the application failed on %s %s (internal)", self.head.method, self.head.path)
         finally:
             self._callback = None
             self.wire.ended(self)

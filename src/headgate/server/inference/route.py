@@ -5,13 +5,14 @@ from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from headgate.core.access import Action
+from headgate.core.events import Event
 from headgate.core.messages import Lane
 from headgate.core.wire import Endpoint, WireReply, WireRequest
 from headgate.dispatch.relaying import LARGE_BYTES, Relaying, Stream
 from headgate.machine.context import REQUEST_IDS, TRACEPARENT
 from headgate.server.access import Access, Caller
 from headgate.server.allowance import allowance_headers
-from headgate.server.errors import Header, going_away, log_error, read_error
+from headgate.server.errors import Header, going_away, log_error, read_error, report
 from headgate.server.http import Exchange
 from headgate.server.http.answer import header_lines, header_value
 from headgate.server.http.exchange import ClientGone
@@ -55,6 +56,7 @@ class Inference:
         mismatch_status: int,
         submit: Submit,
         draining: Callable[[], bool],
+        emit: Callable[[Event], None],
     ) -> None:
         self._relaying = relaying
         self._access = access
@@ -63,6 +65,7 @@ class Inference:
         self._mismatch_status = mismatch_status
         self._submit = submit
         self._draining = draining
+        self._emit = emit
 
     async def __call__(self, exchange: Exchange) -> None:
         started_at = self._now()
@@ -201,6 +204,7 @@ class Inference:
     ) -> None:
         failed = read_error(error, mismatch_status=self._mismatch_status)
         log_error(f"request {request_id}", error)
+        report(self._emit, request_id, error, failed)
         headers = [*failed.headers(), _named(request_id), *_failed_story(error, self._now() - started_at)]
         if caller is not None and caller.limited:
             headers += allowance_headers(caller.allowances())

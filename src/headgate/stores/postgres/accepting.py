@@ -47,16 +47,16 @@ class Place:
     created: bool = True
 
 
-async def accept_calls(connection: Connection, calls: Sequence[Call], skew_s: float) -> list[list[Accepted]]:
+async def accept_calls(connection: Connection, calls: Sequence[Call]) -> list[list[Accepted]]:
     """One answer per caller."""
     keyed = _first_of_each_key(calls)
-    known = await _take_keys(connection, keyed, skew_s)
-    sorting = _Sorting(known, skew_s)
+    known = await _take_keys(connection, keyed)
+    sorting = _Sorting(known)
     places, mistake = sorting.sort_out(calls)
-    await _insert(connection, sorting.own, skew_s)
+    await _insert(connection, sorting.own)
     written = {name: job_id for name, (job_id, _, _) in keyed.items() if name not in known}
     await _point_keys(connection, sorting.keys, written)
-    await put_records(connection, list(_records(sorting.own, skew_s)))
+    await put_records(connection, list(_records(sorting.own)))
     if mistake is not None:
         # Raised only now: a record of an earlier job that collides was the first mistake.
         raise mistake
@@ -66,9 +66,8 @@ async def accept_calls(connection: Connection, calls: Sequence[Call], skew_s: fl
 class _Sorting:
     """Who gets a job of their own, given what the store knows of the keys and who came before in this flush."""
 
-    def __init__(self, known: Mapping[KeyName, KeyRow], skew_s: float) -> None:
+    def __init__(self, known: Mapping[KeyName, KeyRow]) -> None:
         self._known = known
-        self._skew_s = skew_s
         self._twins: dict[tuple[str, str, str], Place] = {}
         self._told: set[Place] = set()
         self._hashes: dict[KeyName, bytes] = {}
@@ -97,7 +96,7 @@ class _Sorting:
         if name in self.keys:
             return self._same(name, job.key)
         known = self._known.get(name)
-        known_id = None if known is None else _job_of(known, job.key, now + self._skew_s)
+        known_id = None if known is None else _job_of(known, job.key, now)
         if known_id is not None:
             return Place(job, now, known_id, created=False)
         self._hashes[name] = job.key.request_hash
@@ -146,11 +145,11 @@ def _job_of(row: KeyRow, claim: KeyClaim, now: float) -> str | None:
 
 
 async def take_key(
-    connection: Connection, name: KeyName, claim: KeyClaim, job_id: str, now: float, skew_s: float
+    connection: Connection, name: KeyName, claim: KeyClaim, job_id: str, now: float
 ) -> str | None:
     """Take a key for a job that is there already; the job it leads to when it was taken before."""
-    known = await _take_keys(connection, {name: (job_id, claim, now)}, skew_s)
-    return _job_of(known[name], claim, now + skew_s) if name in known else None
+    known = await _take_keys(connection, {name: (job_id, claim, now)})
+    return _job_of(known[name], claim, now) if name in known else None
 
 
 def _first_of_each_key(calls: Sequence[Call]) -> dict[KeyName, tuple[str, KeyClaim, float]]:
@@ -163,7 +162,7 @@ def _first_of_each_key(calls: Sequence[Call]) -> dict[KeyName, tuple[str, KeyCla
 
 
 async def _take_keys(
-    connection: Connection, keyed: Mapping[KeyName, tuple[str, KeyClaim, float]], skew_s: float
+    connection: Connection, keyed: Mapping[KeyName, tuple[str, KeyClaim, float]]
 ) -> dict[KeyName, KeyRow]:
     """Take those that are free; what is known of the others, which nobody can change until we are done."""
     if not keyed:
@@ -172,10 +171,10 @@ async def _take_keys(
         (
             *name,
             claim.request_hash,
-            int((now + skew_s) * 1e6),
+            int(now * 1e6),
             job_id,
-            now + skew_s,
-            claim.expires_at + skew_s,
+            now,
+            claim.expires_at,
         )
         for name, (job_id, claim, now) in keyed.items()
     )
@@ -193,14 +192,14 @@ def _key_row(row: Sequence[object]) -> KeyRow:
     return KeyRow(**{**values, "state": KeyState(str(values["state"]))})  # type: ignore[arg-type]  # the table's types
 
 
-async def _insert(connection: Connection, places: Sequence[Place], skew_s: float) -> None:
+async def _insert(connection: Connection, places: Sequence[Place]) -> None:
     """Insert; where a live job does the work already, find out which. It may end meanwhile: then insert again."""
     # In one order for everybody, for the sake of those who insert the same dedup keys at the same time.
     rest = sorted(places, key=lambda place: (place.job.tenant, place.job.task, place.job.dedup_key or ""))
     for _ in range(MOST_LOOKS):
         if not rest:
             return
-        rows = columns(job_row(place.job, place.now, skew_s) for place in rest)
+        rows = columns(job_row(place.job, place.now) for place in rest)
         inserted = {row[0] for row in await connection.fetch(SQL.insert_jobs, *rows)}
         rest = [place for place in rest if place.job.id not in inserted]
         await _find_twins(connection, rest)
@@ -229,8 +228,8 @@ async def _point_keys(
         await connection.execute(SQL.point_keys, *columns(strays))
 
 
-def _records(places: Iterable[Place], skew_s: float) -> Iterable[Writing]:
+def _records(places: Iterable[Place]) -> Iterable[Writing]:
     for place in places:
         if place.created:
             for write in place.job.records:
-                yield Writing(place.job.tenant, write, place.now + skew_s)
+                yield Writing(place.job.tenant, write, place.now)

@@ -11,15 +11,15 @@ class AccessVerbs(Verbs):
     """`core.ports.access.AccessKeys`."""
 
     async def add_access_key(self, kept: KeptKey) -> None:
-        row = access_row(kept, self._times.there)
+        row = access_row(kept)
         await self._database.write("add_access_key", SQL.add_access_key, *row, again=True)
 
     async def access_keys(self, *, tenant: str | None = None) -> list[KeptKey]:
         found = await self._database.read(SQL.access_keys, sayable_or_none(tenant))
-        return [read_access_row(row, self._times.here) for row in found]
+        return [read_access_row(row) for row in found]
 
     async def revoke_access_key(self, key_id: str, *, now: float, tenant: str | None = None) -> bool:
-        named = (sayable(key_id), self._times.there(now), sayable_or_none(tenant))
+        named = (sayable(key_id), now, sayable_or_none(tenant))
         return bool(
             await self._database.write("revoke_access_key", SQL.revoke_access_key, *named, again=True)
         )

@@ -1,11 +1,11 @@
 """What the verbs share: the database, its time, the statements."""
 
+from datetime import datetime
 from typing import Final
 
 from headgate.core.ports.clock import Clock
 from headgate.stores import sql
 from headgate.stores.postgres.database import Database
-from headgate.stores.postgres.times import DatabaseTime
 
 
 def _load() -> sql.Statements:
@@ -19,17 +19,41 @@ def _load() -> sql.Statements:
 SQL: Final = _load()
 
 
+CLOCK_GRAIN_S: Final = 0.001
+
+
 class Verbs:
     """Verbs reach the database and its time through these."""
 
     _clock: Clock
     _database: Database
-    _times: DatabaseTime
+
+    _follows: bool
+    _following: bool
+    """From the first measurement on: then this machine's wall clock may be set, and moves nothing."""
+    clock_ahead_s: float
+    """How far the database's clock is ahead of this machine's."""
 
     async def _look_at_the_clock(self) -> None:
-        before = self._clock.utc()
-        told = await self._database.read(SQL.what_time)
-        self._times.measure(before, told[0][0], self._clock.utc())
+        asked_at = self._clock.utc()
+        answer = await self._database.read(SQL.what_time)
+        self._follow(asked_at, answer[0][0])
+
+    def _follow(self, asked_at: datetime, database: float) -> None:
+        """All nodes go by the database's clock: `database` is its time, somewhere between `asked_at` and now."""
+        if not self._follows:
+            return
+        now = self._clock.utc().timestamp()
+        doubt_s = (now - asked_at.timestamp()) / 2
+        ahead_s = database + doubt_s - now
+        if abs(ahead_s) <= doubt_s + CLOCK_GRAIN_S:
+            # It cannot tell the two apart: times must not jitter.
+            if self._following:
+                return
+            ahead_s = 0.0
+        self._following = True
+        self.clock_ahead_s += ahead_s
+        self._clock.follow(now + ahead_s)
 
     def _ring(self) -> None:
         """Jobs may have become ready."""

@@ -17,6 +17,7 @@ from headgate.stores.postgres.base import SQL, Verbs, sayable
 from headgate.stores.postgres.database import Row
 from headgate.stores.postgres.settling import Report, Settlements
 from headgate.stores.postgres.sweeping import Sweeper
+from headgate.stores.rows import read_claim
 
 MOST_PROMOTED: Final = 1000
 UNSURE_S: Final = 60.0
@@ -34,52 +35,57 @@ class ClaimVerbs(Verbs):
     _unsure: dict[int, float]
 
     def _prepare_claims(self) -> None:
-        self._settlements = Settlements(self._database, self._times)
+        self._settlements = Settlements(self._database)
         self._sweeper = Sweeper(self._database)
         # From anywhere, so that two stores of one node do not use the same ones.
         self._numbers = itertools.count(secrets.randbits(48))
         self._unsure = {}
 
-    async def join(self, node: str, *, now: float, lease_s: float) -> None:
-        expires_at = self._times.there(now) + lease_s
-        await self._database.write("join", SQL.join_node, node, expires_at, again=True)
+    async def join(self, node: str) -> None:
+        await self._database.write("join", SQL.join_node, node, again=True)
 
-    async def renew(self, node: str, *, now: float, lease_s: float) -> Renewal:
-        expires_at = self._times.there(now) + lease_s
-        before = self._clock.utc()
-        rows = await self._database.write("renew", SQL.renew_node, node, expires_at, again=True)
+    async def renew(self, node: str) -> Renewal:
+        asked_at = self._clock.utc()
+        rows = await self._database.write("renew", SQL.renew_node, node, again=True)
         if not rows:
             return Renewal(alive=False)
-        self._times.measure(before, rows[0][0], self._clock.utc())
+        time, ids, beats = rows[0][:3]
+        self._follow(asked_at, time)
         await self._give_back(node)
-        return Renewal(alive=True, cancelled=tuple((row[1], row[2]) for row in rows if row[1] is not None))
+        cancelled = tuple((row[3], row[4]) for row in rows if row[3] is not None)
+        return Renewal(alive=True, beats=dict(zip(ids or (), beats or (), strict=True)), cancelled=cancelled)
 
     async def leave(self, node: str) -> None:
-        await self._database.write("leave", SQL.leave_nodes, [node], again=True)
+        await self._database.write("leave", SQL.leave_node, node, again=True)
+
+    async def bury_dead(self, nodes: Sequence[str]) -> int:
+        return len(await self._database.write("bury_dead", SQL.bury_nodes, list(nodes), None))
+
+    async def bury_silent(self, node: str, beat: int) -> bool:
+        return bool(await self._database.write("bury_silent", SQL.bury_nodes, [node], beat))
 
     async def ready(self, *, now: float) -> Ready:
         ready = await self._look()
         if ready.next_at is None or ready.next_at > now:
             return ready
-        await self._database.write("promote", SQL.promote, self._times.there(now), MOST_PROMOTED, again=True)
+        await self._database.write("promote", SQL.promote, now, MOST_PROMOTED, again=True)
         return await self._look()
 
     async def claim(self, wants: Sequence[Want], *, node: str, suspects: int, now: float) -> list[Claim]:
         await self._give_back(node)
-        at = self._times.there(now)
         rows: list[Row] = []
         try:
             if suspects:
-                rows += sorted(await self._claim(SQL.claim_suspects, node, at, suspects), key=_line)
+                rows += sorted(await self._claim(SQL.claim_suspects, node, now, suspects), key=_line)
             for want in wants:
-                asked = (want.model, want.after_tenant, want.places, node, at)
+                asked = (want.model, want.after_tenant, want.places, node, now)
                 rows += _in_turns(await self._claim(SQL.claim, *asked), want.after_tenant)
         except StoreUnavailable:
             # What was claimed before the trouble is this worker's; to fail now would strand it.
             if not rows:
                 raise
         self._sweeper.note(len(rows))
-        return [self._times.claim(row) for row in rows]
+        return [read_claim(row) for row in rows]
 
     async def settle(self, settlements: Sequence[Settlement], *, now: float) -> list[Settled]:
         self._database.check_open()
@@ -94,7 +100,7 @@ class ClaimVerbs(Verbs):
         return {row[0]: row[1] for row in rows}
 
     async def save_step(self, job_id: str, lease: int, *, name: str, result: bytes, now: float) -> bool:
-        asked = (job_id, lease, name, result, self._times.there(now))
+        asked = (job_id, lease, name, result, now)
         return bool(await self._database.write("save_step", SQL.save_step, *asked, again=True))
 
     async def save_progress(self, job_id: str, lease: int, *, progress: bytes) -> bool:
@@ -105,7 +111,7 @@ class ClaimVerbs(Verbs):
 
     async def _look(self) -> Ready:
         models, suspects, next_at = (await self._database.read(SQL.look))[0]
-        return Ready(tuple(models), suspects, None if next_at is None else self._times.here(next_at))
+        return Ready(tuple(models), suspects, next_at)
 
     async def _claim(self, statement: str, *asked: Any) -> list[Row]:
         number = next(self._numbers)

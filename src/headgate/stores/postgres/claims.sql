@@ -1,18 +1,36 @@
 -- name: join_node
-insert into headgate.nodes (id, expires_at) values ($1, $2)
-on conflict (id) do update set expires_at = excluded.expires_at
+insert into headgate.nodes (id) values ($1) on conflict (id) do nothing
 
 -- name: renew_node
--- Also tells the database's time and, a row each, this node's jobs that somebody wants stopped.
+-- Also returns the database's time, the other nodes' beats and, a row each, this node's jobs that are to be cancelled.
 with alive as (
-    update headgate.nodes set expires_at = $2 where id = $1 returning id
+    update headgate.nodes set beat = beat + 1 where id = $1 and gone is null returning id
+), others as (
+    select array_agg(id) as ids, array_agg(beat) as beats from headgate.nodes where id <> $1 and gone is null
 )
-select extract(epoch from clock_timestamp())::float8, job.id, job.lease
+select extract(epoch from clock_timestamp())::float8, others.ids, others.beats, job.id, job.lease
 from alive
+cross join others
 left join headgate.jobs as job on job.owner = alive.id and job.cancel_at is not null
 
--- name: leave_nodes
-delete from headgate.nodes where id = any($1::text[]) returning id
+-- name: leave_node
+delete from headgate.nodes where id = $1 returning id
+
+-- name: bury_nodes
+-- Nodes whose death is proven ($2 null), or one that was silent and whose beat is still $2. What is known of this death
+-- is written down for each job that dies with its node.
+with buried as (
+    update headgate.nodes set gone = case when $2::bigint is null then 'dead' else 'silent' end
+    where id = any($1::text[]) and gone is null and beat = coalesce($2, beat)
+    returning id
+), held as (
+    select owner, count(*) as jobs from headgate.jobs where owner in (select id from buried) group by owner
+), marked as (
+    update headgate.jobs as job
+    set alone = held.jobs = 1, silences = silences + case when $2 is null then 0 else 1 end
+    from held where job.owner = held.owner
+)
+select id from buried
 
 -- name: look
 -- The models that have ready jobs (a walk from one to the next, which never reads their backlog), whether suspects
@@ -52,7 +70,7 @@ with recursive walk (start, tenant, due, place, wrapped) as (
     left join lateral (select tenant, due from headgate.jobs
                        where state = 'ready' and model = $1 and tenant > '' and later.tenant is null
                        order by tenant, due limit 1) as front on true
-    where nodes.id = $4
+    where nodes.id = $4 and nodes.gone is null
     union all
     select walk.start, coalesce(later.tenant, front.tenant), coalesce(later.due, front.due), walk.place + 1,
            walk.wrapped or later.tenant is null
@@ -92,7 +110,8 @@ update headgate.jobs
 set state = 'running', attempts = attempts + 1, lease = lease + 1, owner = $1, started_at = $2, cancel_at = null,
     claim = $4
 where id = any(array(select id from headgate.jobs
-                     where state = 'suspect' and exists (select from headgate.nodes where nodes.id = $1)
+                     where state = 'suspect'
+                       and exists (select from headgate.nodes where nodes.id = $1 and nodes.gone is null)
                      order by due, id limit $3 for update skip locked))
   and state <> 'running'
 returning id, lease, tenant, task, model, lane, priority, input, attempts, max_attempts, generation, crashes,

@@ -1,11 +1,11 @@
-"""Jobs and settlements as rows and columns, their times moved to the database's clock. Shapes only, no statements."""
+"""Jobs and settlements as rows and columns. Shapes only, no statements."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from headgate.core.job import Entry, NewJob, Settlement
 from headgate.stores.postgres.base import sayable_or_none
-from headgate.stores.postgres.times import DatabaseTime
+from headgate.stores.rows import entry_line
 
 JOB_COLUMNS: Final = (
     "id",
@@ -32,7 +32,7 @@ JOB_COLUMNS: Final = (
 """Also the order of `insert_jobs`' arguments."""
 
 
-def job_row(job: NewJob, now: float, skew_s: float) -> tuple[Any, ...]:
+def job_row(job: NewJob, now: float) -> tuple[Any, ...]:
     """A job on its way in; whether it is ready or scheduled is decided by its time."""
     return (
         job.id,
@@ -46,10 +46,10 @@ def job_row(job: NewJob, now: float, skew_s: float) -> tuple[Any, ...]:
         job.hold,
         job.revivable,
         job.timeout_s,
-        now + skew_s,
-        job.run_at + skew_s,
-        job.due + skew_s,
-        job.expires_at + skew_s,
+        now,
+        job.run_at,
+        job.due,
+        job.expires_at,
         job.dedup_key,
         job.metadata,
         job.input,
@@ -58,7 +58,7 @@ def job_row(job: NewJob, now: float, skew_s: float) -> tuple[Any, ...]:
     )
 
 
-def final_row(number: int, one: Settlement, now: float, times: DatabaseTime) -> tuple[Any, ...]:
+def final_row(number: int, one: Settlement, now: float) -> tuple[Any, ...]:
     """The order of `settle_final`."""
     return (
         number,
@@ -68,17 +68,17 @@ def final_row(number: int, one: Settlement, now: float, times: DatabaseTime) -> 
         one.attempts,
         one.crashes,
         one.deferrals,
-        times.there(now if one.finished_at is None else one.finished_at),
-        None if one.revive_at is None else times.there(one.revive_at),
+        now if one.finished_at is None else one.finished_at,
+        one.revive_at,
         one.result,
         sayable_or_none(one.reason),
         sayable_or_none(one.error),
         one.error_class,
-        times.line(one.entry),
+        entry_line(one.entry),
     )
 
 
-def back_row(number: int, one: Settlement, now: float, times: DatabaseTime) -> tuple[Any, ...]:
+def back_row(number: int, one: Settlement, now: float) -> tuple[Any, ...]:
     """The order of `settle_back`."""
     return (
         number,
@@ -88,15 +88,15 @@ def back_row(number: int, one: Settlement, now: float, times: DatabaseTime) -> t
         one.attempts,
         one.crashes,
         one.deferrals,
-        times.there(one.run_at),
-        times.there(one.due),
+        one.run_at,
+        one.due,
         sayable_or_none(one.error),
         one.error_class,
-        times.line(one.entry),
+        entry_line(one.entry),
     )
 
 
-def cancelled_row(number: int, one: Settlement, now: float, times: DatabaseTime) -> tuple[Any, ...]:
+def cancelled_row(number: int, one: Settlement, now: float) -> tuple[Any, ...]:
     """The order of `settle_cancelled`."""
     stopped = Entry(outcome="cancelled", at=now, message="cancelled")
     return (
@@ -106,11 +106,11 @@ def cancelled_row(number: int, one: Settlement, now: float, times: DatabaseTime)
         one.attempts,
         one.crashes,
         one.deferrals,
-        times.there(one.run_at),
+        one.run_at,
         sayable_or_none(one.error),
         one.error_class,
-        times.line(one.entry) + times.line(stopped),
-        times.there(now),
+        entry_line(one.entry) + entry_line(stopped),
+        now,
     )
 
 

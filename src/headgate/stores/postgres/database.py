@@ -17,6 +17,7 @@ import asyncpg  # type: ignore[import-untyped]
 
 from headgate.core.errors import StoreUnavailable
 from headgate.core.ports.clock import Clock
+from headgate.machine.clock import TIMER_SLACK_S
 from headgate.stores import failpoints
 from headgate.stores.postgres.troubles import FOREIGN, is_broken, is_clash, is_outage, translated
 from headgate.stores.postgres.url import Address
@@ -171,7 +172,7 @@ class Database:
             try:
                 result = await self._once(use, until)
             except Exception as error:
-                may_repeat = tries_left and loop.time() < until
+                may_repeat = tries_left and loop.time() + TIMER_SLACK_S < until
                 if may_repeat and is_clash(error):
                     continue
                 if is_broken(error):
@@ -197,7 +198,7 @@ class Database:
             try:
                 return await use(connection)
             except FOREIGN as error:
-                if loop.time() >= until:
+                if loop.time() + TIMER_SLACK_S >= until:
                     raise TimeoutError(f"no answer in time: {error}") from error
                 raise
             finally:

@@ -14,7 +14,15 @@ from headgate.stores.postgres.base import SQL, Verbs, sayable
 from headgate.stores.postgres.columns import JOB_COLUMNS, columns, job_row
 from headgate.stores.postgres.database import Connection
 from headgate.stores.postgres.group import Group
-from headgate.stores.rows import PENDING, entry_line, public_state, read_backlog, read_counts
+from headgate.stores.rows import (
+    PENDING,
+    entry_line,
+    public_state,
+    read_backlog,
+    read_cause,
+    read_counts,
+    read_job,
+)
 
 _LIVE: Final[Mapping[JobState | None, str | None]] = {
     None: "",
@@ -51,12 +59,12 @@ class JobVerbs(Verbs):
 
     async def find(self, job_id: str, *, tenant: str | None = None) -> Job | None:
         rows = await self._database.read(SQL.find_job, sayable(job_id), tenant)
-        return self._times.job(rows[0]) if rows else None
+        return read_job(rows[0]) if rows else None
 
     async def select(self, which: JobFilter, *, limit: int, after: str | None = None) -> list[Job]:
         statement, arguments = self._page(which, limit, after)
         rows = await self._database.read(statement, *arguments) if statement else []
-        return [self._times.job(row) for row in rows]
+        return [read_job(row) for row in rows]
 
     async def count_matching(self, which: JobFilter) -> int:
         arguments: list[Any] = []
@@ -67,7 +75,7 @@ class JobVerbs(Verbs):
         arguments: list[Any] = [limit]
         dead = msgspec.structs.replace(which, state=JobState.DEAD_LETTER)
         [statement] = self._halves(dead, arguments, "", SQL.causes)
-        return [self._times.cause(row) for row in await self._database.read(statement, *arguments)]
+        return [read_cause(row) for row in await self._database.read(statement, *arguments)]
 
     def _page(self, which: JobFilter, limit: int, after: str | None) -> tuple[str, list[Any]]:
         """A page of either table, or of both. No statement where there can be no such job."""
@@ -99,7 +107,7 @@ class JobVerbs(Verbs):
                 conditions.append(f"and {name} = ${len(arguments)}")
         for name, sign in (("since", ">="), ("until", "<")):
             if asked[name] is not None:
-                arguments.append(self._times.there(asked[name]))
+                arguments.append(asked[name])
                 conditions.append(f"and {{at}} {sign} ${len(arguments)}")
         return " ".join(conditions)
 
@@ -111,8 +119,8 @@ class JobVerbs(Verbs):
         return read_counts(await self._database.read(SQL.count_jobs, tenant))
 
     async def backlog(self, *, dead_since: float) -> Backlog:
-        (row,) = await self._database.read(SQL.backlog, self._times.there(dead_since))
-        return read_backlog(row, self._times.here)
+        (row,) = await self._database.read(SQL.backlog, dead_since)
+        return read_backlog(row)
 
     async def waiting_by_tenant(self) -> Mapping[str, int]:
         return {row[0]: row[1] for row in await self._database.read(SQL.waiting_by_tenant)}
@@ -120,8 +128,7 @@ class JobVerbs(Verbs):
     async def cancel(
         self, job_id: str, *, now: float, tenant: str | None = None, why: str = "cancelled"
     ) -> CancelAnswer | None:
-        at = self._times.there(now)
-        entry = entry_line(Entry(outcome="cancelled", at=at, message=why))
+        entry = entry_line(Entry(outcome="cancelled", at=now, message=why))
         asked = (sayable(job_id), tenant)
 
         async def cancel(connection: Connection) -> CancelAnswer | None:
@@ -131,10 +138,10 @@ class JobVerbs(Verbs):
                 # It may move before we hold it: then look again where it is.
                 held = await connection.fetchval(SQL.lock_live, *asked)
                 if held in PENDING:
-                    await connection.execute(SQL.cancel_pending, asked[0], at, why, entry)
+                    await connection.execute(SQL.cancel_pending, asked[0], now, why, entry)
                     return CancelAnswer(JobState.CANCELLED, accepted=True)
                 if held is not None:
-                    await connection.execute(SQL.cancel_running, asked[0], at)
+                    await connection.execute(SQL.cancel_running, asked[0], now)
                     return CancelAnswer(JobState.RUNNING, accepted=True)
             return None
 
@@ -151,16 +158,15 @@ class JobVerbs(Verbs):
         edit: Edit | None = None,
         key: KeyClaim | None = None,
     ) -> list[Accepted]:
-        at = self._times.there(now)
         wanted = list(dict.fromkeys(map(sayable, job_ids)))
 
         async def replay(connection: Connection) -> list[Accepted]:
             if key is not None:
                 name = (str(tenant), key.endpoint, key.key)
-                known = await take_key(connection, name, key, wanted[0], now, self._times.skew_s)
+                known = await take_key(connection, name, key, wanted[0], now)
                 if known is not None:
                     return [Accepted(known, created=False)]
-            replayed = await _replay(connection, wanted, tenant, by, (at, at + expires_after_s), edit)
+            replayed = await _replay(connection, wanted, tenant, by, (now, now + expires_after_s), edit)
             if key is not None and not replayed:
                 raise _NothingDone  # And the key is free again.
             return [Accepted(job_id) for job_id in wanted if job_id in replayed]
@@ -176,25 +182,22 @@ class JobVerbs(Verbs):
     async def discard(
         self, job_ids: Sequence[str], *, by: str, now: float, tenant: str | None = None
     ) -> list[str]:
-        at = self._times.there(now)
         wanted = list(dict.fromkeys(map(sayable, job_ids)))
-        entry = entry_line(Entry(outcome="discarded", at=at, by=by))
-        rows = await self._database.write("discard", SQL.discard_jobs, wanted, tenant, at, entry)
+        entry = entry_line(Entry(outcome="discarded", at=now, by=by))
+        rows = await self._database.write("discard", SQL.discard_jobs, wanted, tenant, now, entry)
         discarded = {row[0] for row in rows}
         return [job_id for job_id in wanted if job_id in discarded]
 
     # ---- Flushes ----------------------------------------------------------------------------------------
 
     async def _accept_plain(self, calls: list[Call]) -> list[list[Accepted]]:
-        skew_s = self._times.skew_s
-        rows = [job_row(job, call.now, skew_s) for call in calls for job in call.jobs]
+        rows = [job_row(job, call.now) for call in calls for job in call.jobs]
         await self._database.copy("accept", "jobs", JOB_COLUMNS, rows)
         self._ring_for(calls)
         return [[Accepted(job.id) for job in call.jobs] for call in calls]
 
     async def _accept_keyed(self, calls: list[Call]) -> list[list[Accepted]]:
-        skew_s = self._times.skew_s
-        answers = await self._database.transact("accept", lambda open_: accept_calls(open_, calls, skew_s))
+        answers = await self._database.transact("accept", lambda open_: accept_calls(open_, calls))
         self._ring_for(calls)
         return answers
 

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from headgate.core.idempotency import KeyClaim, KeyRow, KeyState, Run, Unknown, Verdict, decide
+from headgate.core.idempotency import HeldKey, KeyClaim, KeyRow, KeyState, Run, Unknown, Verdict, decide
 from headgate.stores.postgres.base import SQL, Verbs
 from headgate.stores.postgres.database import Connection
+from headgate.stores.rows import read_held_key
 
 KeyName: TypeAlias = tuple[str, str, str]
 """(tenant, endpoint, key)."""
@@ -20,19 +21,18 @@ class KeyVerbs(Verbs):
         self, tenant: str, claim: KeyClaim, *, node: str, unknown: Unknown, now: float
     ) -> Verdict:
         name = (tenant, claim.endpoint, claim.key)
-        at, until = self._times.there(now), self._times.there(claim.expires_at)
-        fresh = (claim.request_hash, int(at * 1e6), node, at, until)
+        fresh = (claim.request_hash, int(now * 1e6), node, now, claim.expires_at)
 
         async def look(connection: Connection) -> Verdict | None:
-            row = await connection.fetchrow(SQL.lock_key, *name, at)
+            row = await connection.fetchrow(SQL.lock_key, *name)
             if row is None:
                 return None
             known = _key(row)
             # What this node holds but nobody in it works on is free: who does would have shared it.
             lives = row[8] and known.owner != node
-            verdict = decide(known, claim.request_hash, owner_lives=lives, unknown=unknown, now=at)
+            verdict = decide(known, claim.request_hash, owner_lives=lives, unknown=unknown, now=now)
             if isinstance(verdict, Run):
-                await connection.execute(SQL.retake_key, *name, verdict.lease, node, at, until)
+                await connection.execute(SQL.retake_key, *name, verdict.lease, node, now, claim.expires_at)
             return verdict
 
         while True:
@@ -50,11 +50,17 @@ class KeyVerbs(Verbs):
 
     async def finish(self, tenant: str, claim: KeyClaim, lease: int, *, status: int, body: bytes) -> bool:
         fenced = (tenant, claim.endpoint, claim.key, lease)
-        return bool(await self._database.write("finish_key", SQL.finish_key, *fenced, status, body))
+        return bool(
+            await self._database.write("finish_key", SQL.finish_key, *fenced, status, body, again=True)
+        )
 
     async def free(self, tenant: str, claim: KeyClaim, lease: int) -> bool:
         fenced = (tenant, claim.endpoint, claim.key, lease)
-        return bool(await self._database.write("free_key", SQL.free_key, *fenced))
+        return bool(await self._database.write("free_key", SQL.free_key, *fenced, again=True))
+
+    async def held_keys(self, node: str) -> list[HeldKey]:
+        rows = await self._database.read(SQL.held_keys, node)
+        return [read_held_key(row) for row in rows]
 
 
 def _key(row: Sequence[Any]) -> KeyRow:

@@ -42,7 +42,7 @@ returning lease
 
 -- name: lock_key
 select state, request_hash, lease, owner, expires_at, job_id, response_status, response_body,
-       exists (select from headgate.nodes where nodes.id = owner and nodes.expires_at > $4)
+       exists (select from headgate.nodes where nodes.id = owner and nodes.gone is null)
 from headgate.idempotency_keys where tenant = $1 and endpoint = $2 and key = $3 for update
 
 -- name: retake_key
@@ -57,10 +57,17 @@ update headgate.idempotency_keys set state = 'sent'
 where tenant = $1 and endpoint = $2 and key = $3 and lease = $4 and state in ('reserved', 'sent') returning lease
 
 -- name: finish_key
-update headgate.idempotency_keys set state = 'done', response_status = $5, response_body = $6, owner = null
-where tenant = $1 and endpoint = $2 and key = $3 and lease = $4 and state in ('reserved', 'sent') returning lease
+-- A lease has one answer: doing it again changes nothing.
+update headgate.idempotency_keys
+set state = 'done', owner = null, response_status = coalesce(response_status, $5),
+    response_body = coalesce(response_body, $6)
+where tenant = $1 and endpoint = $2 and key = $3 and lease = $4 returning lease
 
 -- name: free_key
 -- The outcome is not to be told again: the key may run anew.
 delete from headgate.idempotency_keys
 where tenant = $1 and endpoint = $2 and key = $3 and lease = $4 and state in ('reserved', 'sent') returning lease
+
+-- name: held_keys
+-- Only a key without an answer has an owner.
+select tenant, endpoint, key, request_hash, lease, expires_at from headgate.idempotency_keys where owner = $1

@@ -9,6 +9,7 @@ from headgate.core.record import Record, RecordWrite
 from headgate.stores.postgres.base import SQL, Verbs, sayable, sayable_or_none
 from headgate.stores.postgres.columns import columns
 from headgate.stores.postgres.database import Connection
+from headgate.stores.rows import read_record
 
 
 class Writing(NamedTuple):
@@ -23,7 +24,7 @@ class RecordVerbs(Verbs):
     """`core.ports.records.Records`."""
 
     async def put_records(self, tenant: str, writes: Sequence[RecordWrite], *, now: float) -> None:
-        writings = [Writing(tenant, write, self._times.there(now)) for write in writes]
+        writings = [Writing(tenant, write, now) for write in writes]
         await self._database.transact("put_records", lambda connection: put_records(connection, writings))
 
     async def get_record(self, tenant: str, collection: str, record_id: str) -> Record | None:
@@ -43,7 +44,7 @@ class RecordVerbs(Verbs):
     ) -> list[Record]:
         folded = None if text is None else sayable(text.casefold())
         rows = await self._database.read(SQL.list_records, tenant, collection, after, folded, limit)
-        return [self._times.record(row) for row in rows]
+        return [read_record(row) for row in rows]
 
     async def delete_record(self, tenant: str, collection: str, record_id: str) -> bool:
         asked = (tenant, collection, sayable(record_id))
@@ -51,7 +52,7 @@ class RecordVerbs(Verbs):
 
     async def _one(self, statement: str, *arguments: object) -> Record | None:
         rows = await self._database.read(statement, *arguments)
-        return self._times.record(rows[0]) if rows else None
+        return read_record(rows[0]) if rows else None
 
 
 def unique_hash(unique_key: str | None) -> bytes | None:

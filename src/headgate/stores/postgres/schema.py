@@ -18,6 +18,10 @@ create table if not exists headgate.migrations (
     applied_at timestamptz not null default clock_timestamp()
 );
 """
+_OLDER_NODES: Final = """
+select id, expires_at - extract(epoch from clock_timestamp())::float8 from headgate.nodes
+where expires_at > extract(epoch from clock_timestamp())
+"""
 
 
 async def migrate(database: Database) -> None:
@@ -34,6 +38,8 @@ async def _migrate(connection: Connection) -> None:
     await connection.execute("select pg_advisory_xact_lock($1)", _LOCK, timeout=MIGRATE_S)
     await connection.execute(_PREPARE)
     known = await _known(connection, len(scripts))
+    if 0 < known < sql.BEATS:
+        sql.refuse_beside([tuple(row) for row in await connection.fetch(_OLDER_NODES)])
     for number, script in scripts[known:]:
         await connection.execute(script, timeout=MIGRATE_S)
         await connection.execute("insert into headgate.migrations (number) values ($1)", number)

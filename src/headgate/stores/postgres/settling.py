@@ -12,11 +12,10 @@ from headgate.stores.postgres.columns import back_row, cancelled_row, columns, f
 from headgate.stores.postgres.database import Connection, Database, Row
 from headgate.stores.postgres.group import Group
 from headgate.stores.postgres.records import Writing, put_records
-from headgate.stores.postgres.times import DatabaseTime
 
 VERB: Final = "settle"
 MOST_DOUBTS: Final = 10_000
-Shape: TypeAlias = Callable[[int, Settlement, float, DatabaseTime], tuple[Any, ...]]
+Shape: TypeAlias = Callable[[int, Settlement, float], tuple[Any, ...]]
 Step: TypeAlias = tuple[str, Shape, Settled]
 """A fenced statement, what its arguments are made of, and the answer to those it wrote."""
 FINAL: Final[tuple[Step, ...]] = ((SQL.settle_final, final_row, Settled.APPLIED),)
@@ -50,9 +49,8 @@ Lists: TypeAlias = list[Sequence[Report]]
 class Settlements:
     """Everything on its way from workers to the tables."""
 
-    def __init__(self, database: Database, times: DatabaseTime) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
-        self._times = times
         self._final: Group[Sequence[Report], list[Settled]] = Group(
             lambda lists: self._together(FINAL, lists)
         )
@@ -92,7 +90,7 @@ class Settlements:
         left = list(first.values())
         answers: dict[int, Settled] = {}
         for statement, shape, answer in steps:
-            rows = columns(shape(number, *reports[number], self._times) for number in left)
+            rows = columns(shape(number, *reports[number]) for number in left)
             written = await self._database.write(VERB, statement, *rows)
             answers.update((row[0], answer) for row in written)
             left = [number for number in left if number not in answers]
@@ -105,9 +103,7 @@ class Settlements:
     async def _whole(self, report: Report) -> Settled:
         """With its records and follow-ups, or not at all."""
         try:
-            answer = await self._database.transact(
-                VERB, lambda open_: _write_whole(open_, self._times, report)
-            )
+            answer = await self._database.transact(VERB, lambda open_: _write_whole(open_, report))
         except RecordExists:
             return Settled.CONFLICT
         if answer is Settled.STALE and await self._written_before([report], [0]):
@@ -167,21 +163,20 @@ def _sort_out(reports: Sequence[Report]) -> tuple[list[int], list[int], list[int
 # ---- Inside the transaction -----------------------------------------------------------------------------
 
 
-async def _write_whole(connection: Connection, times: DatabaseTime, report: Report) -> Settled:
-    row, answer = await _write(connection, times, report)
+async def _write_whole(connection: Connection, report: Report) -> Settled:
+    row, answer = await _write(connection, report)
     if row is None:
         return answer
-    at = times.there(report.now)
-    await put_records(connection, [Writing(row[1], write, at) for write in report.one.records])
+    await put_records(connection, [Writing(row[1], write, report.now) for write in report.one.records])
     if report.one.follow_ups:
-        await accept_calls(connection, [Call(report.one.follow_ups, report.now)], times.skew_s)
+        await accept_calls(connection, [Call(report.one.follow_ups, report.now)])
     return answer
 
 
-async def _write(connection: Connection, times: DatabaseTime, report: Report) -> tuple[Row | None, Settled]:
+async def _write(connection: Connection, report: Report) -> tuple[Row | None, Settled]:
     """The fenced row and how it went; no row when the claim was lost."""
     for statement, shape, answer in BACK if report.one.state is JobState.PENDING else FINAL:
-        row: Row | None = await connection.fetchrow(statement, *columns([shape(0, *report, times)]))
+        row: Row | None = await connection.fetchrow(statement, *columns([shape(0, *report)]))
         if row is not None:
             return row, answer
     return None, Settled.STALE

@@ -1,4 +1,4 @@
-"""The PostgreSQL store put together: the pool, its time, its bell, the verbs."""
+"""The PostgreSQL store put together: the pool, its bell, the verbs."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,6 @@ from headgate.stores.postgres.jobs import JobVerbs
 from headgate.stores.postgres.keys import KeyVerbs
 from headgate.stores.postgres.records import RecordVerbs
 from headgate.stores.postgres.schema import migrate
-from headgate.stores.postgres.times import DatabaseTime
 from headgate.stores.postgres.troubles import while_opening
 from headgate.stores.postgres.upkeep import UpkeepVerbs
 from headgate.stores.postgres.url import read_url
@@ -36,7 +35,9 @@ class PostgresStore(JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, Acc
         address = read_url(url)
         self.name = f"postgres {address.shown}"
         self._clock = clock
-        self._times = DatabaseTime(follow=follow_clock)
+        self._follows = follow_clock
+        self._following = False
+        self.clock_ahead_s = 0.0
         self._listeners = Listeners(self.name)
         self._database = Database(
             address,
@@ -52,10 +53,6 @@ class PostgresStore(JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, Acc
     @property
     def health(self) -> StoreHealth:
         return self._listeners.health
-
-    @property
-    def clock_ahead_s(self) -> float | None:
-        return self._times.skew_s
 
     async def open(self) -> None:
         try:

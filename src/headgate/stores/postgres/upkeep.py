@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Final
 
-from headgate.core.job import Claim, Ended, Entry, FollowUps, nothing_follows
+from headgate.core.job import Claim, Ended, Entry, FollowUps, Lost, nothing_follows
 from headgate.stores.postgres.accepting import Call, accept_calls
 from headgate.stores.postgres.base import SQL, Verbs
 from headgate.stores.postgres.database import Connection
-from headgate.stores.rows import entry_line, read_expired
+from headgate.stores.rows import entry_line, read_claim, read_expired, read_lost
 
 _COOL_AGAIN_S: Final = 60.0
 
@@ -15,30 +15,24 @@ _COOL_AGAIN_S: Final = 60.0
 class UpkeepVerbs(Verbs):
     """`core.ports.upkeep.Upkeep`."""
 
-    async def bury_nodes(self, nodes: Sequence[str] | None, *, now: float) -> int:
-        if nodes is None:
-            # Our clock may have been set since the last look, and others' lives depend on it.
-            await self._look_at_the_clock()
-            return len(await self._database.write("bury_nodes", SQL.bury_late_nodes, self._times.there(now)))
-        return len(await self._database.write("bury_nodes", SQL.leave_nodes, list(nodes)))
+    async def lost(self, *, limit: int) -> list[Lost]:
+        return [read_lost(row) for row in await self._database.read(SQL.lost, limit)]
 
-    async def lost(self, *, limit: int) -> list[Claim]:
-        return [self._times.claim(row) for row in await self._database.read(SQL.lost, limit)]
+    async def forget_nodes(self) -> int:
+        return len(await self._database.write("forget_nodes", SQL.forget_nodes))
 
     async def uncancelled(self, *, before: float, limit: int) -> list[Claim]:
-        rows = await self._database.read(SQL.uncancelled, self._times.there(before), limit)
-        return [self._times.claim(row) for row in rows]
+        rows = await self._database.read(SQL.uncancelled, before, limit)
+        return [read_claim(row) for row in rows]
 
     async def expire(self, *, now: float, limit: int, follow_ups: FollowUps = nothing_follows) -> list[Ended]:
-        await self._look_at_the_clock()
-        at = self._times.there(now)
-        entry = entry_line(Entry(outcome="expired", at=at, kind="expired"))
+        entry = entry_line(Entry(outcome="expired", at=now, kind="expired"))
 
         async def expire(connection: Connection) -> tuple[list[Ended], int]:
-            ended = [read_expired(row, now) for row in await connection.fetch(SQL.expire, at, limit, entry)]
+            ended = [read_expired(row, now) for row in await connection.fetch(SQL.expire, now, limit, entry)]
             following = [job for one in ended for job in follow_ups(one)]
             if following:
-                await accept_calls(connection, [Call(following, now)], self._times.skew_s)
+                await accept_calls(connection, [Call(following, now)])
             return ended, len(following)
 
         ended, followed = await self._database.transact("expire", expire)
@@ -47,26 +41,25 @@ class UpkeepVerbs(Verbs):
         return ended
 
     async def revivable(self, *, now: float, limit: int) -> list[tuple[str, str]]:
-        rows = await self._database.read(SQL.revivable, self._times.there(now), limit)
+        rows = await self._database.read(SQL.revivable, now, limit)
         return [(row[0], row[1]) for row in rows]
 
     async def revive(self, job_ids: Sequence[str], *, now: float, expires_after_s: float) -> int:
-        at = self._times.there(now)
-        entry = entry_line(Entry(outcome="revived", at=at))
-        times = (at, at + expires_after_s, at + _COOL_AGAIN_S)
+        entry = entry_line(Entry(outcome="revived", at=now))
+        times = (now, now + expires_after_s, now + _COOL_AGAIN_S)
         revived = await self._database.write("revive", SQL.revive_jobs, list(job_ids), *times, entry)
         if revived:
             self._ring()
         return len(revived)
 
     async def cool(self, job_ids: Sequence[str], *, until: float) -> int:
-        cooled = await self._database.write("cool", SQL.cool_jobs, list(job_ids), self._times.there(until))
+        cooled = await self._database.write("cool", SQL.cool_jobs, list(job_ids), until)
         return len(cooled)
 
     async def prune(self, *, before: float, limit: int) -> int:
-        rows = await self._database.write("prune", SQL.prune_jobs, self._times.there(before), limit)
+        rows = await self._database.write("prune", SQL.prune_jobs, before, limit)
         return int(rows[0][0])
 
     async def purge_keys(self, *, now: float, limit: int) -> int:
-        rows = await self._database.write("purge_keys", SQL.purge_keys, self._times.there(now), limit)
+        rows = await self._database.write("purge_keys", SQL.purge_keys, now, limit)
         return int(rows[0][0])

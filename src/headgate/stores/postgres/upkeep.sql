@@ -1,13 +1,15 @@
--- name: bury_late_nodes
-delete from headgate.nodes where expires_at < $1 returning id
-
 -- name: lost
--- Running jobs whose node is no more.
-select id, lease, tenant, task, model, lane, priority, input, attempts, max_attempts, generation, crashes,
+-- Running jobs whose node is dead or has left.
+select job.id, lease, tenant, task, model, lane, priority, input, attempts, max_attempts, generation, crashes,
        deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, started_at, webhook,
-       metadata, batch_id
-from headgate.jobs as job
-where owner is not null and not exists (select from headgate.nodes where nodes.id = job.owner) limit $1
+       metadata, batch_id, case when gone = 'silent' then silences else 0 end, alone and gone is not null
+from headgate.jobs as job left join headgate.nodes as node on node.id = job.owner
+where owner is not null and (node.id is null or gone is not null) limit $1
+
+-- name: forget_nodes
+delete from headgate.nodes
+where gone is not null and not exists (select from headgate.jobs where owner = nodes.id)
+returning id
 
 -- name: uncancelled
 select id, lease, tenant, task, model, lane, priority, input, attempts, max_attempts, generation, crashes,

@@ -11,12 +11,12 @@ class AccessVerbs(Verbs):
     """`core.ports.access.AccessKeys`."""
 
     async def add_access_key(self, kept: KeptKey) -> None:
-        row = access_row(kept, float)
+        row = access_row(kept)
         await self._write("add_access_key", lambda db: changes(db, SQL.add_access_key, row))
 
     async def access_keys(self, *, tenant: str | None = None) -> list[KeptKey]:
         found = await self._read(lambda db: rows(db, SQL.access_keys, {"tenant": tenant}))
-        return [read_access_row(row, float) for row in found]
+        return [read_access_row(row) for row in found]
 
     async def revoke_access_key(self, key_id: str, *, now: float, tenant: str | None = None) -> bool:
         named = {"id": key_id, "now": now, "tenant": tenant}

@@ -25,20 +25,26 @@ _SEQ: Final = 23
 class ClaimVerbs(Verbs):
     """`core.ports.claims.Claims`."""
 
-    async def join(self, node: str, *, now: float, lease_s: float) -> None:
-        named = {"id": node, "expires_at": now + lease_s}
-        await self._write("join", lambda db: changes(db, SQL.join_node, named))
+    async def join(self, node: str) -> None:
+        await self._write("join", lambda db: changes(db, SQL.join_node, (node,)))
 
-    async def renew(self, node: str, *, now: float, lease_s: float) -> Renewal:
+    async def renew(self, node: str) -> Renewal:
         def renew(db: apsw.Connection) -> Renewal:
-            if not changes(db, SQL.renew_node, {"id": node, "expires_at": now + lease_s}):
+            if not changes(db, SQL.raise_beat, (node,)):
                 return Renewal(alive=False)
-            return Renewal(alive=True, cancelled=tuple(rows(db, SQL.to_cancel, (node,))))
+            beats = dict(rows(db, SQL.other_beats, (node,)))
+            return Renewal(alive=True, beats=beats, cancelled=tuple(rows(db, SQL.to_cancel, (node,))))
 
         return await self._write("renew", renew)
 
     async def leave(self, node: str) -> None:
         await self._write("leave", lambda db: changes(db, SQL.leave_node, (node,)))
+
+    async def bury_dead(self, nodes: Sequence[str]) -> int:
+        return await self._write("bury_dead", lambda db: sum(_bury(db, node) for node in nodes))
+
+    async def bury_silent(self, node: str, beat: int) -> bool:
+        return await self._write("bury_silent", lambda db: _bury(db, node, beat) > 0)
 
     async def ready(self, *, now: float) -> Ready:
         ready = await self._read(_look)
@@ -53,8 +59,8 @@ class ClaimVerbs(Verbs):
 
     async def claim(self, wants: Sequence[Want], *, node: str, suspects: int, now: float) -> list[Claim]:
         def claim(db: apsw.Connection) -> list[Claim]:
-            # A node that was declared dead claims nothing: nobody would wait for its lease to run out.
-            if value(db, SQL.is_node, (node,)) is None:
+            # A node that was declared dead claims nothing: its claims would be lost at once.
+            if value(db, SQL.lives, (node,)) is None:
                 return []
             claimed: list[Any] = []
             if suspects:
@@ -93,6 +99,16 @@ class ClaimVerbs(Verbs):
 
 
 # ---- Inside the transaction -----------------------------------------------------------------------------
+
+
+def _bury(db: apsw.Connection, node: str, beat: int | None = None) -> int:
+    """Its death is proven, or (with a beat) it was silent and the beat is still the same."""
+    silent = beat is not None
+    named = {"id": node, "how": "silent" if silent else "dead", "beat": beat}
+    buried = changes(db, SQL.bury_node, named)
+    if buried:
+        db.execute(SQL.mark_lost, {"node": node, "silent": silent})
+    return buried
 
 
 def _look(db: apsw.Connection) -> Ready:

@@ -1,18 +1,27 @@
 -- name: join_node
-insert into nodes (id, expires_at) values (:id, :expires_at)
-on conflict (id) do update set expires_at = excluded.expires_at
+insert into nodes (id) values (?) on conflict (id) do nothing
 
--- name: renew_node
-update nodes set expires_at = :expires_at where id = :id
+-- name: raise_beat
+update nodes set beat = beat + 1 where id = ? and gone is null
+
+-- name: other_beats
+select id, beat from nodes where id <> ? and gone is null
 
 -- name: leave_node
 delete from nodes where id = ?
 
--- name: is_node
-select 1 from nodes where id = ?
-
 -- name: lives
-select 1 from nodes where id = ? and expires_at > ?
+select 1 from nodes where id = ? and gone is null
+
+-- name: bury_node
+-- A beat that was raised since proves that the node lives; null: its death is proven.
+update nodes set gone = :how where id = :id and gone is null and beat = coalesce(:beat, beat)
+
+-- name: mark_lost
+-- What is known of this death, for each job that dies with the node.
+update jobs set silences = silences + :silent,
+    alone = (select count(*) = 1 from jobs as other where other.state = 'running' and other.owner = :node)
+where state = 'running' and owner = :node
 
 -- name: to_cancel
 -- This node's jobs that somebody wants stopped.

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import apsw
 
@@ -11,6 +11,9 @@ from headgate.stores import failpoints, sql
 
 CACHE_KIB: Final = 64 * 1024
 CHECKPOINT_PAGES: Final = 4000
+_OLDER_NODES: Final = (
+    "select id, expires_at - unixepoch('subsec') from nodes where expires_at > unixepoch('subsec')"
+)
 
 
 class NotOurs(Exception):
@@ -58,6 +61,9 @@ def migrate(connection: apsw.Connection) -> None:
         known = connection.pragma("user_version")
         sql.refuse_newer(known, len(scripts))
         _refuse_foreign(connection, known)
+        if 0 < known < sql.BEATS:
+            older: Any = connection.execute(_OLDER_NODES).fetchall()
+            sql.refuse_beside(older)
         for number, script in scripts[known:]:
             connection.execute(script)
             connection.pragma("user_version", number)

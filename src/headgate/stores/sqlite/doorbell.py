@@ -26,7 +26,7 @@ class Doorbell:
         self._timer: asyncio.TimerHandle | None = None
 
     def listen(self, heard: Callable[[], None]) -> None:
-        if not hasattr(os, "mkfifo"):
+        if self._fd is not None or not hasattr(os, "mkfifo"):
             return
         try:
             self._folder.mkdir(parents=True, exist_ok=True)

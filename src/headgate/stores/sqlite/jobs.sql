@@ -73,7 +73,7 @@ select state from jobs where id = :id and (:tenant is null or tenant = :tenant)
 -- name: replay_job
 -- A dead letter as a new generation. One whose work another live job does already stays where it is.
 update or ignore jobs set
-    state = 'ready', generation = generation + 1, attempts = 0, crashes = 0, deferrals = 0, revivals = 0,
+    state = 'ready', generation = generation + 1, attempts = 0, crashes = 0, silences = 0, deferrals = 0, revivals = 0,
     run_at = :now, due = :now + priority * 60.0 - (lane = 'interactive') * 600.0, expires_at = :expires_at,
     model = coalesce(:model, model), started_at = null, finished_at = null, cancel_at = null, revive_at = null,
     reason = null, error = null, error_class = null, progress = null, history = coalesce(history, '') || :entry

@@ -4,8 +4,9 @@ from typing import Any
 
 import apsw
 
-from headgate.core.idempotency import KeyClaim, KeyRow, KeyState, Run, Unknown, Verdict, decide
-from headgate.stores.sqlite.base import SQL, Verbs, changes, value
+from headgate.core.idempotency import HeldKey, KeyClaim, KeyRow, KeyState, Run, Unknown, Verdict, decide
+from headgate.stores.rows import read_held_key
+from headgate.stores.sqlite.base import SQL, Verbs, changes, rows, value
 
 
 class KeyVerbs(Verbs):
@@ -19,9 +20,7 @@ class KeyVerbs(Verbs):
         def reserve(db: apsw.Connection) -> Verdict:
             row = find_key(db, tenant, claim)
             # What this node holds but nobody in it works on is free: who does would have shared it.
-            lives = (
-                row is not None and row.owner != node and value(db, SQL.lives, (row.owner, now)) is not None
-            )
+            lives = row is not None and row.owner != node and value(db, SQL.lives, (row.owner,)) is not None
             verdict = decide(row, claim.request_hash, owner_lives=lives, unknown=unknown, now=now)
             if isinstance(verdict, Run):
                 take_key(
@@ -47,6 +46,9 @@ class KeyVerbs(Verbs):
 
     async def free(self, tenant: str, claim: KeyClaim, lease: int) -> bool:
         return await self._mark("free_key", SQL.free_key, (tenant, claim.endpoint, claim.key, lease))
+
+    async def held_keys(self, node: str) -> list[HeldKey]:
+        return await self._read(lambda db: [read_held_key(row) for row in rows(db, SQL.held_keys, (node,))])
 
     async def _mark(self, verb: str, statement: str, bindings: Any) -> bool:
         return await self._write(verb, lambda db: changes(db, statement, bindings) > 0)

@@ -16,13 +16,20 @@ update idempotency_keys set state = 'sent'
 where tenant = ? and endpoint = ? and key = ? and lease = ? and state in ('reserved', 'sent')
 
 -- name: finish_key
-update idempotency_keys set state = 'done', response_status = :status, response_body = :body, owner = null
-where tenant = :tenant and endpoint = :endpoint and key = :key and lease = :lease and state in ('reserved', 'sent')
+-- A lease has one answer: doing it again changes nothing.
+update idempotency_keys
+set state = 'done', owner = null, response_status = coalesce(response_status, :status),
+    response_body = coalesce(response_body, :body)
+where tenant = :tenant and endpoint = :endpoint and key = :key and lease = :lease
 
 -- name: free_key
 -- The outcome is not to be told again: the key may run anew.
 delete from idempotency_keys
 where tenant = ? and endpoint = ? and key = ? and lease = ? and state in ('reserved', 'sent')
+
+-- name: held_keys
+-- Only a key without an answer has an owner.
+select tenant, endpoint, key, request_hash, lease, expires_at from idempotency_keys where owner = ?
 
 -- name: read_secret
 select value from secrets where name = 'fingerprint'

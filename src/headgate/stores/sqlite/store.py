@@ -29,6 +29,8 @@ from headgate.stores.sqlite.writer import Writer
 class SqliteStore(JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, AccessVerbs, RecordVerbs):
     """`core.ports.store.Store` in one file. Several processes may open it."""
 
+    clock_ahead_s = None
+
     def __init__(
         self,
         path: Path,
@@ -54,15 +56,10 @@ class SqliteStore(JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, Acces
     def health(self) -> StoreHealth:
         return self._listeners.health
 
-    @property
-    def clock_ahead_s(self) -> float | None:
-        return None
-
     async def open(self) -> None:
         """In a thread: another process may keep the file locked for a while."""
         connection = await asyncio.get_running_loop().run_in_executor(None, self._open)
         self._writer.start(connection)
-        self._doorbell.listen(self._listeners.ring)
 
     def _open(self) -> apsw.Connection:
         try:
@@ -93,6 +90,8 @@ class SqliteStore(JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, Acces
         await self._reader.aclose()
 
     def on_ready(self, ring: Callable[[], None]) -> Callable[[], None]:
+        # Not before: who never waits for jobs leaves nothing in the folder.
+        self._doorbell.listen(self._listeners.ring)
         return self._listeners.on_ready(ring)
 
     def on_trip(self, tell: Callable[[float], None]) -> Callable[[], None]:

@@ -5,8 +5,8 @@ from typing import Any
 
 import apsw
 
-from headgate.core.job import Claim, Ended, Entry, FollowUps, nothing_follows
-from headgate.stores.rows import entry_line, read_claim, read_expired
+from headgate.core.job import Claim, Ended, Entry, FollowUps, Lost, nothing_follows
+from headgate.stores.rows import entry_line, read_claim, read_expired, read_lost
 from headgate.stores.sqlite.base import SQL, Verbs, changes, rows
 from headgate.stores.sqlite.jobs import accept_job
 
@@ -16,22 +16,16 @@ _COOL_AGAIN_S = 60.0
 class UpkeepVerbs(Verbs):
     """`core.ports.upkeep.Upkeep`."""
 
-    async def bury_nodes(self, nodes: Sequence[str] | None, *, now: float) -> int:
-        def bury(db: apsw.Connection) -> int:
-            before = db.total_changes()
-            if nodes is None:
-                db.execute(SQL.bury_late_nodes, (now,))
-            else:
-                db.executemany(SQL.leave_node, [(node,) for node in nodes])
-            return db.total_changes() - before
+    async def lost(self, *, limit: int) -> list[Lost]:
+        found = await self._read(lambda db: rows(db, SQL.lost, (limit,)))
+        return [read_lost(row) for row in found]
 
-        return await self._write("bury_nodes", bury)
-
-    async def lost(self, *, limit: int) -> list[Claim]:
-        return await self._claims(SQL.lost, (limit,))
+    async def forget_nodes(self) -> int:
+        return await self._write("forget_nodes", lambda db: changes(db, SQL.forget_nodes))
 
     async def uncancelled(self, *, before: float, limit: int) -> list[Claim]:
-        return await self._claims(SQL.uncancelled, {"before": before, "limit": limit})
+        asked = {"before": before, "limit": limit}
+        return [read_claim(row) for row in await self._read(lambda db: rows(db, SQL.uncancelled, asked))]
 
     async def expire(self, *, now: float, limit: int, follow_ups: FollowUps = nothing_follows) -> list[Ended]:
         entry = entry_line(Entry(outcome="expired", at=now, kind="expired"))
@@ -86,10 +80,6 @@ class UpkeepVerbs(Verbs):
     async def purge_keys(self, *, now: float, limit: int) -> int:
         asked = {"now": now, "limit": limit}
         return await self._write("purge_keys", lambda db: changes(db, SQL.purge_keys, asked))
-
-    async def _claims(self, statement: str, bindings: Any) -> list[Claim]:
-        found = await self._read(lambda db: rows(db, statement, bindings))
-        return [read_claim(row) for row in found]
 
 
 def _revive(db: apsw.Connection, asked: dict[str, Any]) -> int:

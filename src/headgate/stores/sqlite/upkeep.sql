@@ -1,12 +1,14 @@
--- name: bury_late_nodes
-delete from nodes where expires_at < ?
-
 -- name: lost
--- Running jobs whose node is no more.
-select id, lease, tenant, task, model, lane, priority, input, attempts, max_attempts, generation,
+-- Running jobs whose node is dead or has left.
+select jobs.id, lease, tenant, task, model, lane, priority, input, attempts, max_attempts, generation,
        crashes, deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, started_at, webhook,
-       metadata, batch_id
-from jobs join inputs using (seq) where state = 'running' and owner not in (select id from nodes) limit ?
+       metadata, batch_id, iif(gone = 'silent', silences, 0), alone and gone is not null
+from jobs join inputs using (seq) left join nodes on nodes.id = owner
+where state = 'running' and (nodes.id is null or gone is not null) limit ?
+
+-- name: forget_nodes
+delete from nodes
+where gone is not null and not exists (select 1 from jobs where state = 'running' and owner = nodes.id)
 
 -- name: uncancelled
 select id, lease, tenant, task, model, lane, priority, input, attempts, max_attempts, generation,
@@ -29,7 +31,7 @@ order by revive_at limit ?
 
 -- name: revive_job
 update or ignore jobs set
-    state = case when crashes >= 2 then 'suspect' else 'ready' end, attempts = 0, revivals = revivals + 1, run_at = :now,
+    state = case when crashes >= 2 then 'suspect' else 'ready' end, attempts = 0, silences = 0, revivals = revivals + 1, run_at = :now,
     due = :now + priority * 60.0 - (lane = 'interactive') * 600.0, expires_at = :expires_at,
     finished_at = null, revive_at = null, reason = null, history = coalesce(history, '') || :entry
 where id = :id and state = 'dead_letter' and revive_at is not null
