@@ -28,8 +28,8 @@ POINTS: Final[Mapping[int, Point]] = {
 OF_JOBS: Final = (1, 2, 3, 4, 5, 6, 7)
 OF_KEYS: Final = (8, 9, 10)
 OF_PROCESSES: Final = (11, 13)
-MOST_TOLD: Final = 4
-"""Violations told of one point: a broken rule breaks often."""
+MAX_LINES: Final = 4
+"""Violations listed of one point: a broken rule breaks often."""
 
 
 def violations(books: Books, points: Collection[int] = POINTS.keys()) -> dict[int, list[str]]:
@@ -43,11 +43,11 @@ def check(books: Books, points: Collection[int], *, seed: int) -> None:
     if not found:
         return
     lines = [f"{sum(map(len, found.values()))} violations; HEADGATE_CRASH_SEED={seed} plays it again"]
-    for number, told in found.items():
+    for number, listed in found.items():
         lines.append(f"Point {POINTS[number].__doc__}")
-        lines += [f"  - {one}" for one in told[:MOST_TOLD]]
-        if len(told) > MOST_TOLD:
-            lines.append(f"  … and {len(told) - MOST_TOLD} more")
+        lines += [f"  - {one}" for one in listed[:MAX_LINES]]
+        if len(listed) > MAX_LINES:
+            lines.append(f"  … and {len(listed) - MAX_LINES} more")
     lines.append("The disturbances:")
     lines += [f"  {one}" for one in sorted(books.disturbances, key=lambda one: one.began)]
     raise AssertionError("\n".join(lines))
@@ -63,13 +63,13 @@ def figures(books: Books) -> str:
         for job_id in answer.job_ids
     }
     keyed = books.keyed(Asked.CALL, Asked.STREAM)
-    texts = [{one.text for one in told if key_points.complete(one)} for told in keyed.values()]
+    texts = [{one.text for one in answers if key_points.complete(one)} for answers in keyed.values()]
     prompts = job_points.calls_by_prompt(books.calls)
     counted = {
         "accepted": len(accepted),
         "completed": sum(job.state == "completed" for job in books.jobs),
         "keys": len(keyed),
-        "keys with two answers": sum(len(told) > 1 for told in texts),
+        "keys with two answers": sum(len(found) > 1 for found in texts),
         "calls": len(books.calls),
         "extra calls": len(books.calls) - len(prompts),
         "crashes": sum(job.crashes for job in books.jobs),

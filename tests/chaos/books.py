@@ -202,9 +202,9 @@ class Disturbance:
     note: str = ""
 
     def __str__(self) -> str:
-        whom = self.node or "everything"
+        subject = self.node or "everything"
         until = "" if self.ended is None else f"–{clock(self.ended)}"
-        return f"{whom} {self.kind} {clock(self.began)}{until}{f' ({self.note})' if self.note else ''}"
+        return f"{subject} {self.kind} {clock(self.began)}{until}{f' ({self.note})' if self.note else ''}"
 
     def touches(self, began: float, ended: float) -> bool:
         return self.began <= ended and began <= (self.ended or float("inf"))

@@ -119,7 +119,7 @@ class Clients:
         """Without a key: it needs no store."""
         return await self._send(Asked.OPEN_CALL, gateway, name, _request("POST", CHAT, call(name).body))
 
-    # ---- A crowd, until it is told to stop ----------------------------------------------------------------
+    # ---- A crowd, until the test stops it ----------------------------------------------------------------
 
     async def crowd(self, name: str, list_size: int) -> None:
         """One of many clients: one wish after the other, each seen through."""

@@ -9,10 +9,10 @@ import postgres
 import pytest
 from chaos.books import Books
 from chaos.world import World, world
-from crash.conftest import family, missing_postgres, nursery, site, site_on
+from crash.conftest import family, nursery, site
 from crash.harness import Family, Site
 
-__all__ = ["family", "missing_postgres", "nursery", "site", "site_on"]
+__all__ = ["family", "nursery", "site"]
 Scene = Callable[[World], Awaitable[None]]
 
 

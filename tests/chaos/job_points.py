@@ -11,21 +11,21 @@ LIVE = {"scheduled", "ready", "suspect", "running"}
 SUSPECT_AFTER = 2
 POISON_AFTER = 3
 SAME_S = 1.0
-"""Times told by two gateways may differ by the precision with which they know the database's clock."""
+"""Times that two gateways return may differ by the precision with which they know the database's clock."""
 GRACE_S = 5.0
 
 
 def nothing(what: str, watched: Iterable[object]) -> list[str]:
     """An audit that has nothing to look at has proven nothing."""
-    return [] if any(True for _ in watched) else [f"watched nothing: there is no {what}"]
+    return [] if any(True for _ in watched) else [f"watched nothing: no {what}"]
 
 
 def one_job_for_each_key(books: Books) -> list[str]:
     """1. Each key that got a 202 has one list of job ids, all in the store, with answers to their own prompts."""
     accepted = {
-        key: told
+        key: good
         for key, answers in books.keyed(Asked.SUBMIT).items()
-        if (told := [answer for answer in answers if answer.status == 202])
+        if (good := [answer for answer in answers if answer.status == 202])
     }
     by_id = {job.id: job for job in books.jobs}
     found = nothing("202 in the clients' ledger", accepted)
@@ -82,14 +82,14 @@ def calls_are_accounted_for(books: Books) -> list[str]:
         wasted = unexcused(books, made)
         if len(wasted) > 1:
             found.append(
-                f"job {job.id} was called {len(made)} times, {len(wasted)} of them without a cause: {_told(wasted)};"
+                f"job {job.id} was called {len(made)} times, {len(wasted)} of them without a cause: {_listed(wasted)};"
                 f" {_story(books, holds)}"
             )
         if job.state == "completed" and not made:
             found.append(f"job {job.id} is completed, but the provider never received {job.prompt!r}")
         if len(made) > job.lease:
             found.append(
-                f"job {job.id} was claimed {job.lease} times and called {len(made)} times: {_told(made)}"
+                f"job {job.id} was claimed {job.lease} times and called {len(made)} times: {_listed(made)}"
             )
     return found
 
@@ -137,7 +137,7 @@ def claims_end_once(books: Books) -> list[str]:
 
 
 def ends_are_final(books: Books) -> list[str]:
-    """7. An end that a client was told is told the same ever after, by all gateways, and is the store's."""
+    """7. Once a client has seen a job's end, all gateways return the same end, and the store has it."""
     stored = {job.id: job.state for job in books.jobs}
     first: dict[str, tuple[str, float, str]] = {}
     found: list[str] = []
@@ -152,13 +152,15 @@ def ends_are_final(books: Books) -> list[str]:
                 )
             continue
         end = (job["state"], datetime.fromisoformat(job["finished_at"]).timestamp(), str(answer))
-        state, finished_at, told = first.setdefault(answer.key, end)
+        state, finished_at, earlier = first.setdefault(answer.key, end)
         if end[0] != state or abs(end[1] - finished_at) > SAME_S:
-            said = f"{state} at {clock(finished_at)} by {told}, then {end[0]} at {clock(end[1])} by {answer}"
+            said = (
+                f"{state} at {clock(finished_at)} by {earlier}, then {end[0]} at {clock(end[1])} by {answer}"
+            )
             found.append(f"job {answer.key} ended twice: {said}{books.before(answer.at)}")
     found += [
-        f"job {job_id} was told to be {state}, the store says {stored.get(job_id)}: {told}"
-        for job_id, (state, _, told) in first.items()
+        f"job {job_id} was {state} for a client, and is {stored.get(job_id)} in the store: {earlier}"
+        for job_id, (state, _, earlier) in first.items()
         if stored.get(job_id) != state
     ]
     return nothing("end of a job in the clients' ledger", first) + found
@@ -217,7 +219,7 @@ def _is_of(books: Books, hold: Hold, at: float) -> bool:
     return hold.began <= at and (hold.ended is None or hold.ended > at)
 
 
-def _told(calls: Sequence[Call]) -> str:
+def _listed(calls: Sequence[Call]) -> str:
     return ", ".join(f"no. {call.number} by {call.by} {clock(call.began)} ({call.how})" for call in calls)
 
 
@@ -225,13 +227,13 @@ def _story(books: Books, holds: Sequence[Hold]) -> str:
     """A job's claims, each with what happened to its node meanwhile."""
     if not holds:
         return "it was never claimed" + books.before(float("inf"))
-    told = []
+    lines = []
     for hold in holds:
         ended = "still held" if hold.ended is None else f"until {clock(hold.ended)}"
         until = hold.ended or books.read_at
         met = [str(one) for one in books.during(hold.began, until, *Kind, node=bare(hold.process))]
-        told.append(
+        lines.append(
             f"claim {hold.lease} by {hold.process or hold.owner} {clock(hold.began)} {ended}"
             f" [{', '.join(met) or 'undisturbed'}]"
         )
-    return "; ".join(told)
+    return "; ".join(lines)

@@ -20,14 +20,16 @@ def one_answer_for_each_key(books: Books) -> list[str]:
     recorded = {key.key: key.text for key in books.keys}
     calls = calls_by_prompt(books.calls)
     keyed = books.keyed(Asked.CALL, Asked.STREAM)
-    found = nothing("answer under a key", (one for told in keyed.values() for one in told if complete(one)))
+    found = nothing(
+        "answer under a key", (one for answers in keyed.values() for one in answers if complete(one))
+    )
     for key, answers in keyed.items():
         texts: dict[str, Answer] = {}
         for answer in _kept(books, answers):
             texts.setdefault(answer.text, answer)
         if len(texts) > 1:
-            told = ", ".join(f"{text!r} by {answer}" for text, answer in texts.items())
-            found.append(f"key {key} has {len(texts)} answers: {told}{_last(books, answers)}")
+            listed = ", ".join(f"{text!r} by {answer}" for text, answer in texts.items())
+            found.append(f"key {key} has {len(texts)} answers: {listed}{_last(books, answers)}")
         for text, answer in texts.items():
             if recorded.get(key) != text:
                 kept = f"the recorded one is {recorded[key]!r}" if key in recorded else "none is recorded"
@@ -47,8 +49,8 @@ def no_key_is_stuck(books: Books) -> list[str]:
     """9. After healing and a lease each key is answered at every gateway, and no row is reserved or sent."""
     keyed = books.keyed(Asked.CALL, Asked.STREAM)
     gateways = {answer.gateway for answer in books.answers}
-    late = {key: [one for one in told if one.sent_at >= books.healed_at] for key, told in keyed.items()}
-    found = nothing("key that was asked for after healing", (key for key, told in late.items() if told))
+    late = {key: [one for one in answers if one.sent_at >= books.healed_at] for key, answers in keyed.items()}
+    found = nothing("key that was asked for after healing", (key for key, answers in late.items() if answers))
     for key, answers in late.items():
         for gateway in sorted(gateways - {one.gateway for one in answers if complete(one)}):
             last = [
@@ -56,8 +58,8 @@ def no_key_is_stuck(books: Books) -> list[str]:
                 for one in answers
                 if one.gateway == gateway
             ]
-            told = last[-1] if last else "it was not asked"
-            found.append(f"key {key} is stuck at {gateway}: {told}{_last(books, keyed[key])}")
+            said = last[-1] if last else "it was not asked"
+            found.append(f"key {key} is stuck at {gateway}: {said}{_last(books, keyed[key])}")
     return found + [
         f"key {row.key} is still {row.state} by {row.owner} ({books.owners.get(row.owner or '', 'unknown')})"
         f" {books.read_at - books.healed_at:.1f} s after the last disturbance{_last(books, keyed.get(row.key, ()))}"
@@ -71,7 +73,7 @@ def streams_are_honest(books: Books) -> list[str]:
     recorded = {key.key: key.text for key in books.keys}
     streams = books.keyed(Asked.STREAM)
     found = nothing(
-        "stream under a key", (one for told in streams.values() for one in told if one.status == 200)
+        "stream under a key", (one for answers in streams.values() for one in answers if one.status == 200)
     )
     for key, answers in streams.items():
         for answer in answers:
@@ -88,24 +90,24 @@ def streams_are_honest(books: Books) -> list[str]:
         if len(first) > 1:
             found.append(f"key {key} was streamed as new by {sorted(first)}{_last(books, answers)}")
     for key, answers in books.keyed(Asked.CALL).items():
-        told = _kept(books, answers)
-        first_calls = [one for one in told if not one.replayed]
+        kept = _kept(books, answers)
+        first_calls = [one for one in kept if not one.replayed]
         if len(first_calls) > 1:
             listed = ", ".join(map(str, first_calls))
             found.append(
                 f"key {key} was answered {len(first_calls)} times as new: {listed}{_last(books, answers)}"
             )
-        if told and not first_calls and len(told) == len(answers):
+        if kept and not first_calls and len(kept) == len(answers):
             found.append(
-                f"key {key}: all {len(told)} answers carry Idempotent-Replayed, and no caller paid for them"
+                f"key {key}: all {len(kept)} answers carry Idempotent-Replayed, and no caller paid for them"
             )
     return found
 
 
 def _kept(books: Books, answers: Iterable[Answer]) -> list[Answer]:
-    """Complete answers, but for those that were told while the store was away, by a node that could then not store them.
+    """Complete answers, without those that a node returned while the store was away, and could not store later.
 
-    A node may tell an answer while its own lease runs. It is lost only if the node is killed, or held off for
+    A node may return an answer while its own lease runs. It is lost only if the node is killed, or held off for
     so long that it is thought dead, before the store has it.
     """
     return [one for one in answers if complete(one) and not _may_be_lost(books, one)]

@@ -135,7 +135,7 @@ class Node:
             self.books.exits.append(Exit(self.name, time.time(), code))
 
     async def freeze(self, seconds: float) -> None:
-        """Every thread stands still, then goes on."""
+        """Every thread is stopped (SIGSTOP), and continues later."""
         async with self.changing:
             await self._revive()
             await asyncio.to_thread(self.family.freeze, self.child)

@@ -47,23 +47,23 @@ def answer(
     asked: Asked, key: str, body: bytes, *, gateway: str = "g1", at: float = 101.0, **more: object
 ) -> Answer:
     prompts = {"list": ("list 0", "list 1")}.get(key, (key,))
-    told = Answer(asked, gateway, key, at - 0.5, at, 200, {}, body, prompts=prompts)
-    return replace(told, **more)  # type: ignore[arg-type]
+    made = Answer(asked, gateway, key, at - 0.5, at, 200, {}, body, prompts=prompts)
+    return replace(made, **more)  # type: ignore[arg-type]
 
 
 def change(
     at: float, job: str, old: str, new: str, leases: tuple[int, int], by: str, **more: object
 ) -> Change:
     owners = (None, f"node {by}") if new == "running" else (f"node {by}", None)
-    told = Change(*(at, job, old, new, *leases, *owners, True, None, by))
-    return replace(told, **more)  # type: ignore[arg-type]
+    made = Change(*(at, job, old, new, *leases, *owners, True, None, by))
+    return replace(made, **more)  # type: ignore[arg-type]
 
 
 def job(job_id: str, name: str, prompt: str, number: int, **more: object) -> StoredJob:
-    told = StoredJob(
+    made = StoredJob(
         job_id, "completed", 0, 1, 100.0, None, name, prompt, f"answer no. {number} to <{prompt}>"
     )
-    return replace(told, **more)  # type: ignore[arg-type]
+    return replace(made, **more)  # type: ignore[arg-type]
 
 
 def sound() -> Books:
@@ -139,8 +139,8 @@ def _wrong_answer(books: Books) -> None:
 
 
 def _uninvited_job(books: Books) -> None:
-    books.jobs.append(job("j3", "nobody's", "nobody's", 6))
-    books.calls.append(Call("nobody's", 6, "w2", 112.0, 112.1, "whole"))
+    books.jobs.append(job("j3", "uninvited", "uninvited", 6))
+    books.calls.append(Call("uninvited", 6, "w2", 112.0, 112.1, "whole"))
 
 
 def _half_a_list(books: Books) -> None:

@@ -36,7 +36,12 @@ def test_an_outage_of_the_store_is_no_crash(theatre: Theatre, figure: Figure) ->
             outage = asyncio.create_task(made.outage(seconds, how))
             await asyncio.sleep(0.4 * LEASE_S)
             # A call without a key needs no store.
-            await asyncio.gather(*(made.clients.call_openly("open", gateway) for gateway in made.gateways))
+            await asyncio.gather(
+                *(
+                    made.clients.call_openly(f"open {gateway.name} {how}", gateway)
+                    for gateway in made.gateways
+                )
+            )
             await outage
             await asyncio.sleep(0.6 * LEASE_S)
         await made.settle()

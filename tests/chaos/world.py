@@ -221,7 +221,7 @@ def _raise_what_broke(tasks: list["asyncio.Task[None]"]) -> None:
 
 
 def _node(name: str, family: Family, books: Books, upstream: str, wire: Wire | None) -> Node:
-    """On PostgreSQL each has a folder of its own, as on a machine of its own: no lock file tells of its death."""
+    """On PostgreSQL each has a folder of its own, as on a machine of its own: no lock file proves its death."""
     site = family.site
     folder: Path = site.folder / name if wire else site.folder
     folder.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""A process whose clocks can be set from outside: how far they are ahead of the machine's stands in a file.
+"""A process whose clocks can be set from outside: a file says how far they are ahead of the machine's.
 
 Imported before headgate, so that whatever takes `time.time` or `time.clock_gettime` at its import takes these.
 """
