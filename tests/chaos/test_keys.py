@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -38,8 +39,8 @@ class TestOnPostgres:
     """Cuts need a wire, and SQLite has none."""
 
     @pytest.fixture
-    def site(self, request: pytest.FixtureRequest, tmp_path: object) -> Site:
-        return site_on("postgres", request, tmp_path)  # type: ignore[arg-type]
+    def site(self, request: pytest.FixtureRequest, tmp_path: Path) -> Site:
+        return site_on("postgres", request, tmp_path)
 
     @pytest.mark.timeout(600)
     def test_a_statement_whose_answer_is_lost_blocks_no_key(self, theatre: Theatre, figure: Figure) -> None:
