@@ -86,9 +86,10 @@ def streams_are_honest(books: Books) -> list[str]:
                 )
             if answer.whole and DONE not in answer.body and b"event: error" not in answer.body:
                 found.append(f"key {key}: {answer} ended without [DONE] and without an error event")
-        first = {one.gateway for one in _kept(books, answers) if not one.replayed}
-        if len(first) > 1:
-            found.append(f"key {key} was streamed as new by {sorted(first)}{_last(books, answers)}")
+        first = [one for one in _kept(books, answers) if not one.replayed]
+        if len({one.gateway for one in first}) > 1:
+            listed = ", ".join(f"{one.text!r} by {one}" for one in first)
+            found.append(f"key {key} was streamed as new by several: {listed}{_last(books, answers)}")
     for key, answers in books.keyed(Asked.CALL).items():
         kept = _kept(books, answers)
         first_calls = [one for one in kept if not one.replayed]
