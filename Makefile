@@ -1,4 +1,4 @@
-# Everything installs from hashed locks into .venv; nothing else on the machine is touched, but for a browser (`make browser`).
+# Everything installs from hashed locks into .venv; nothing else on the machine is touched, but for Debian packages (`make packages`).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -8,7 +8,7 @@ INSTALL_SELF := $(PIP) install --no-deps --no-build-isolation --no-index --edita
 # Tests wait for processes, sockets and pages more than they compute: one more than there are cores.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 
-.PHONY: help demo test browser check format bench soak crash lock clean
+.PHONY: help run demo test packages check format bench soak crash lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -28,17 +28,24 @@ $(VENV)/.dev: $(VENV)/.run requirements/dev.lock
 	@$(PIP) install --require-hashes --requirement requirements/dev.lock
 	@touch $@
 
+run: $(VENV)/.run ## Start the gateway on its defaults: http://127.0.0.1:8400 (ARGS="--port 8401" and the like)
+	@$(BIN)/headgate serve $(ARGS)
+
 demo: $(VENV)/.run ## A storm on a gateway of its own, with a verdict
 	@$(BIN)/headgate demo
 
-test: $(VENV)/.dev browser ## All tests
+test: $(VENV)/.dev packages ## All tests
 	@$(BIN)/pytest -n $(WORKERS) $(if $(filter true,$(CI)),--reruns 1 -raR)
 
-browser: ## A chromium for the tests of pages: Debian's, where there is none
-	@for name in chromium chromium-browser google-chrome; do command -v $$name >/dev/null && exit 0; done; \
-	[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "installing chromium …" && apt-get -qq update \
-	  && DEBIAN_FRONTEND=noninteractive apt-get -qq --yes --no-install-recommends install chromium >/dev/null \
-	  || echo "no chromium could be installed here; the tests of pages need it: sudo apt-get install chromium"
+packages: ## What some tests need from Debian: chromium for the pages, pgbouncer for PostgreSQL
+	@missing=; browser=; search=$$PATH:/usr/sbin; \
+	for name in chromium chromium-browser google-chrome; do PATH=$$search command -v $$name >/dev/null && browser=$$name; done; \
+	[ -n "$$browser" ] || missing="$$missing chromium"; \
+	PATH=$$search command -v pgbouncer >/dev/null || missing="$$missing pgbouncer"; \
+	[ -z "$$missing" ] && exit 0; \
+	[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "installing$$missing …" && apt-get -qq update \
+	  && DEBIAN_FRONTEND=noninteractive apt-get -qq --yes --no-install-recommends install $$missing >/dev/null \
+	  || echo "could not install$$missing here; the tests that need it are skipped: sudo apt-get install$$missing"
 
 check: $(VENV)/.dev ## Style, types, arrows
 	@$(BIN)/ruff check .
@@ -54,6 +61,7 @@ bench: $(VENV)/.dev ## Measured costs and figures, each beside its floor
 	@$(BIN)/python bench/gate.py
 	@$(BIN)/python bench/queues.py
 	@$(BIN)/python bench/batches.py
+	@$(BIN)/python bench/feeding.py
 	@$(BIN)/python bench/transport.py
 	@$(BIN)/python bench/http_front.py
 	@$(BIN)/python bench/gateway.py
@@ -69,7 +77,7 @@ soak: $(VENV)/.dev ## Random storms, gate machines and store machines, much long
 	@HEADGATE_MACHINE_EXAMPLES=2000 $(BIN)/pytest -q --timeout 3600 tests/contracts/test_store_machine.py
 	@HEADGATE_MACHINE_EXAMPLES=500 $(BIN)/pytest -q --timeout 3600 tests/client/test_outbox_machine.py
 
-crash: $(VENV)/.dev ## Kill, freeze and cut off producers, workers, clients and databases, over 1,000 times; nothing accepted may be lost, doubled or stuck
+crash: $(VENV)/.dev packages ## Kill, freeze and cut off producers, workers, clients and databases, over 1,000 times; nothing accepted may be lost, doubled or stuck
 	@HEADGATE_CRASH_ROUNDS=1000 HEADGATE_POWER_CUTS=500 $(BIN)/pytest -q tests/crash tests/chaos tests/stores/test_sqlite_power.py
 
 lock: ## Pin all dependencies anew, with hashes (needs uv)

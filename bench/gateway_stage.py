@@ -103,7 +103,7 @@ class Stage:
             serve = ["serve", "--no-work", "--listen", f"127.0.0.1:{port}", "--config", str(settings)]
             begun = time.perf_counter()
             with started([*_HEADGATE, *serve], MEASURED_CORE, port=port) as running:
-                _wait_until_ready(port)
+                wait_until_ready(port)
                 yield Gateway(running.pid, port, key, time.perf_counter() - begun)
 
     def _models(self) -> dict[str, Any]:
@@ -199,7 +199,7 @@ def _headgate_says(*args: object) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def _wait_until_ready(port: int) -> None:
+def wait_until_ready(port: int) -> None:
     until = time.monotonic() + LONGEST_START_S
     while time.monotonic() < until:
         with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health/ready"):

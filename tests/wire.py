@@ -36,7 +36,8 @@ class Cut:
 
     texts: tuple[bytes, ...]
     nth: int
-    moment: Moment
+    moment: Moment | None
+    """None: the server has the statement, and from then on nothing arrives any more; no connection is closed."""
     done: asyncio.Event = field(default_factory=asyncio.Event)
     at: float = 0.0
 
@@ -125,6 +126,12 @@ class Wire:
         self._cuts.append(cut)
         return cut
 
+    def stall_at(self, text: bytes) -> Cut:
+        """Fall silent once a statement with these bytes has been sent on."""
+        cut = Cut((text, b""), 1, None)
+        self._cuts.append(cut)
+        return cut
+
     def forget(self, cut: Cut) -> None:
         if cut in self._cuts:
             self._cuts.remove(cut)
@@ -190,6 +197,7 @@ class Wire:
         lost: list[Cut],
     ) -> None:
         frontend = Frontend()
+        silent: Cut | None = None
         with contextlib.suppress(OSError):
             while data := await reader.read(1 << 20):
                 await self._pass(self._up)
@@ -198,9 +206,14 @@ class Wire:
                     if cut is not None and cut.moment is Moment.BEFORE:
                         _cut_now(cut, writer, back)
                         return
-                    if cut is not None:
+                    if cut is not None and cut.moment is None:
+                        silent = cut
+                    elif cut is not None:
                         lost.append(cut)
                     back.write(message)
+                if silent is not None:
+                    self.stall()
+                    silent.done.set()
             await self._pass(self._up)
         back.close()
 

@@ -77,6 +77,7 @@ if TYPE_CHECKING:
     from headgate.runner.submission import Submission
     from headgate.runner.tasks import Task, task
     from headgate.settings import Settings
+    from headgate.transport.errors import AddressRefused, PageTooLarge, UrlRefused
     from headgate.transport.fetch import Fetched, FetchRules
     from headgate.wiring import open, open_blocking, read_settings  # noqa: A004 - `headgate.open(…)` is how it reads
 
@@ -181,6 +182,7 @@ _HOMES = {
         "task",
     ),
     "headgate.settings": ("Settings",),
+    "headgate.transport.errors": ("AddressRefused", "PageTooLarge", "UrlRefused"),
     "headgate.transport.fetch": ("FetchRules", "Fetched"),
     "headgate.wiring": (
         "open",
@@ -191,6 +193,7 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "AddressRefused",
     "Answer",
     "App",
     "AppCall",
@@ -236,6 +239,7 @@ __all__ = [
     "ModelPaused",
     "NotAllowed",
     "OutputInvalid",
+    "PageTooLarge",
     "PayloadTooLarge",
     "Preempted",
     "Prices",
@@ -278,6 +282,7 @@ __all__ = [
     "UpstreamMisconfigured",
     "UpstreamThrottled",
     "UpstreamUnavailable",
+    "UrlRefused",
     "Usage",
     "__version__",
     "classify",

@@ -324,8 +324,7 @@ def test_a_planted_fault_is_found_by_its_point_alone(number: int, plant: Callabl
         check(books, POINTS, seed=0)
 
 
-def test_done_after_another_text_is_found() -> None:
-    """It is a second answer as well, so two points find it."""
+def test_done_after_another_text_is_found_by_two_points() -> None:
     books = sound()
     books.answers.append(
         answer(Asked.STREAM, "stream", stream("answer no. 6 to <stream>"), at=126.0, headers=REPLAYED)

@@ -20,6 +20,7 @@ import internal_errors
 import pytest
 
 MODELS: dict[str, Any] = {
+    "quick": {"upstreams": [{"provider": "simulated", "latency_s": 0}]},
     "slow": {"upstreams": [{"provider": "simulated", "latency_s": 1.5, "chunks": 5}]},
     "stuck": {"upstreams": [{"provider": "simulated", "latency_s": 600}]},
 }

@@ -32,6 +32,7 @@ class Fault(enum.Enum):
     IN_PROGRESS = enum.auto()
     PROXY = enum.auto()
     SILENT = enum.auto()
+    LATE = enum.auto()
 
 
 ANSWERS: Final[dict[Fault, tuple[int, str, str]]] = {
@@ -41,6 +42,7 @@ ANSWERS: Final[dict[Fault, tuple[int, str, str]]] = {
     Fault.BROKEN: (500, "internal", "x-should-retry: false\r\n"),
     Fault.STRANGER: (401, "unauthorized", "x-should-retry: false\r\n"),
     Fault.OTHER_MODEL: (403, "model_not_allowed", "x-should-retry: false\r\n"),
+    Fault.LATE: (504, "deadline_exceeded", "x-should-retry: false\r\n"),
     Fault.IN_PROGRESS: (409, "idempotency_in_progress", "retry-after: {after}\r\n"),
 }
 
@@ -72,6 +74,8 @@ class Stub:
     """In the order in which they were taken."""
     by_key: dict[str, dict[str, Any]] = field(default_factory=dict)
     ends_at_once: bool = False
+    ends_when_awaited: bool = False
+    """A job ends as soon as a request waits for that, as if each job were a little faster than the next request."""
     instead: tuple[int, bytes] | None = None
     """A status and a body for everybody who asks, as some other server would have them."""
     port: int = 0
@@ -132,8 +136,11 @@ class Stub:
             job = known or self._take(request)
             replayed = "idempotent-replayed: true\r\n" if known else ""
             return 202, replayed, json.dumps(job).encode()
-        wanted = request.path.partition("?")[0].rpartition("/")[2]
+        path, _, query = request.path.partition("?")
+        wanted = path.rpartition("/")[2]
         job = next(job for job in self.jobs if job["id"] == wanted)
+        if self.ends_when_awaited and query.startswith("wait=") and query != "wait=0":
+            self.end(job)
         return 200, "", json.dumps(job).encode()
 
     def _take(self, request: Seen) -> dict[str, Any]:

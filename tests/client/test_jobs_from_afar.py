@@ -131,6 +131,26 @@ def test_a_feed_runs_through_and_again_finds_all_done(play: Play) -> None:
     play(scene)
 
 
+def test_a_feed_sees_each_end_at_once_and_needs_no_second_pass(play: Play) -> None:
+    """The gateway answers when a job ends. A feed that waited for its next pass would wait for an hour here."""
+
+    async def scene() -> None:
+        async with served() as client:
+            passes: list[float] = []
+            progress = await client.feed(
+                [f"text {number}" for number in range(60)],
+                task="chat",
+                run="r",
+                input=chat,
+                in_flight=4,
+                every_s=3600,
+                on_progress=lambda progress: passes.append(progress.next_pass_s),
+            )
+            assert (progress.completed, passes) == (60, [3600, 0])
+
+    play(scene)
+
+
 def test_an_outbox_empties_into_the_gateway(play: Play) -> None:
     async def scene() -> None:
         async with served() as client:

@@ -77,6 +77,13 @@ class KeysAndRecords:
         first = self._change(tenant, claim, lease, {KeyState.RESERVED, KeyState.SENT}, **done)
         return first or self._change(tenant, claim, lease, {KeyState.DONE})
 
+    def keep_answer(self, tenant: str, claim: KeyClaim, *, status: int, body: bytes, now: float) -> Verdict:
+        verdict = self.judge(tenant, claim, lives=True, unknown=Unknown.RERUN, now=now)
+        if isinstance(verdict, Run):
+            answer = {"response_status": status, "response_body": body}
+            self.keep(tenant, claim, KeyState.DONE, verdict.lease, **answer)
+        return verdict
+
     def free(self, tenant: str, claim: KeyClaim, lease: int) -> bool:
         free = self._change(tenant, claim, lease, {KeyState.RESERVED, KeyState.SENT})
         if free:

@@ -396,3 +396,51 @@ async def test_a_cancel_of_one_run_does_not_reach_the_next(store: Store) -> None
     assert (await store.renew("n1")).cancelled == ()
     assert await end(store, again, Deferred(0.0, "drain")) is Settled.APPLIED
     assert await state_of(store, "j") is JobState.PENDING
+
+
+# ---- Due before their time ---------------------------------------------------------------------------------
+
+
+@on_each_store
+async def test_a_job_that_waits_for_its_time_can_be_made_due(store: Store) -> None:
+    await join(store)
+    await store.accept([a_job("later", run_at=NOW + 500), a_job("now")], now=NOW)
+
+    assert not await store.make_due("later", now=NOW + 1, tenant="another")
+    assert await store.make_due("later", now=NOW + 1, tenant="local")
+    assert not await store.make_due("later", now=NOW + 1, tenant="local"), "it does not wait any more"
+    assert not await store.make_due("nobody", now=NOW + 1, tenant="local")
+
+    claims = await take(store, now=NOW + 1)
+    assert [claim.id for claim in claims] == ["now", "later"], "it stands behind those who were due before"
+    assert (await found(store, "later")).run_at.timestamp() == NOW + 1
+
+
+@on_each_store
+async def test_a_suspect_that_is_made_due_still_runs_alone(store: Store) -> None:
+    await suspect(store, "s")
+    (again,) = await take_suspects(store)
+    await end(store, again, Deferred(500.0, "held"))
+
+    assert await store.make_due("s", now=NOW, tenant="local")
+
+    assert await take(store, "model of s") == []
+    assert [one.id for one in await take_suspects(store)] == ["s"]
+
+
+@on_each_store
+async def test_only_deferred_jobs_of_these_tasks_are_made_due_together(store: Store) -> None:
+    """A failed one waits for its next attempt, and one that was submitted for later has its time."""
+    for name, task, outcome in (
+        ("held", "a", Deferred(500.0, "held")),
+        ("failed", "a", TRANSIENT),
+        ("other", "b", Deferred(500.0, "held")),
+    ):
+        await end(store, await running(store, name, task=task), outcome)
+    await store.accept([a_job("later", task="a", run_at=NOW + 500)], now=NOW)
+
+    assert await store.make_deferred_due(["a", "c"], now=NOW) == 1
+
+    claims = [await take(store, f"model of {name}") for name in ("held", "failed", "other")]
+    assert [[claim.id for claim in taken] for taken in claims] == [["held"], [], []]
+    assert await take(store) == []

@@ -6,8 +6,18 @@ import pytest
 from contracts.job_stage import NOW, a_job, a_key, join, reserve
 from stores_under_test import Home, on_each_store
 
-from headgate.core.errors import KeyInProgress, KeyMismatch
-from headgate.core.idempotency import HeldKey, InProgress, Mismatch, Replay, Run, Unknown, Verdict
+from headgate.core.errors import KeyInProgress, KeyMismatch, RecordExists
+from headgate.core.idempotency import (
+    HeldKey,
+    InProgress,
+    Mismatch,
+    Replay,
+    Run,
+    SameJob,
+    Unknown,
+    Verdict,
+    kept_conflict,
+)
 from headgate.core.ports.store import Store
 
 
@@ -166,6 +176,46 @@ async def test_a_node_takes_its_own_key_anew(store: Store, sent: bool, unknown: 
     assert verdict.lease > old
     assert not await store.finish("local", a_key(), old, status=200, body=b"old")
     assert await store.finish("local", a_key(), verdict.lease, status=200, body=b"new")
+
+
+@on_each_store
+async def test_an_answer_that_is_known_already_is_kept_at_once(store: Store) -> None:
+    kept = await store.keep_answer("local", a_key(), status=409, body=b"x", now=NOW)
+    again = await store.keep_answer("local", a_key(), status=409, body=b"y", now=NOW)
+    other = await store.keep_answer("local", a_key(body=b"other"), status=409, body=b"z", now=NOW)
+
+    assert isinstance(kept, Run)
+    assert again == Replay(409, b"x") == await reserve(store, a_key())
+    assert other == Mismatch()
+
+
+@on_each_store
+async def test_an_answer_is_kept_over_a_key_that_has_expired_and_over_no_other(store: Store) -> None:
+    await join(store)
+    await take_key(store, "taken")
+    await store.accept([a_job("j", key=a_key("job"))], now=NOW)
+    await store.keep_answer("local", a_key("old", expires_at=NOW + 10), status=409, body=b"x", now=NOW)
+
+    async def keep(name: str) -> Verdict:
+        return await store.keep_answer("local", a_key(name), status=409, body=b"y", now=NOW + 10)
+
+    assert await keep("taken") == InProgress()
+    assert await keep("job") == SameJob("j")
+    assert isinstance(await keep("old"), Run)
+    assert await reserve(store, a_key("old"), now=NOW + 10) == Replay(409, b"y")
+
+
+@on_each_store
+async def test_a_submission_under_a_key_that_keeps_a_conflict_gets_it_again(store: Store) -> None:
+    status, body = kept_conflict(RecordExists("pages", "u", "first"))
+    await store.keep_answer("local", a_key(), status=status, body=body, now=NOW)
+
+    with pytest.raises(RecordExists, match="pages already has 'u': record first") as known:
+        await store.accept([a_job("j", key=a_key())], now=NOW)
+    assert known.value.replayed
+    with pytest.raises(KeyMismatch):
+        await store.accept([a_job("j", key=a_key(body=b"other"))], now=NOW)
+    assert await store.find("j") is None
 
 
 # ---- When the owner dies ---------------------------------------------------------------------------------------------------

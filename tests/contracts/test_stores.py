@@ -50,6 +50,8 @@ VERBS: dict[str, Verb] = {
     "batch_jobs": lambda store: store.batch_jobs("b", tenant="local", limit=1),
     "cancel_batch": lambda store: store.cancel_batch("b", tenant="local", now=NOW, limit=1),
     "replay": lambda store: store.replay(["j"], by="me", now=NOW, expires_after_s=1),
+    "make_due": lambda store: store.make_due("j", now=NOW, tenant="local"),
+    "make_deferred_due": lambda store: store.make_deferred_due(["t"], now=NOW),
     "discard": lambda store: store.discard(["j"], by="me", now=NOW),
     "join": lambda store: store.join("n"),
     "renew": lambda store: store.renew("n"),
@@ -74,6 +76,7 @@ VERBS: dict[str, Verb] = {
     "reserve": lambda store: reserve(store, a_key()),
     "mark_sent": lambda store: store.mark_sent("local", a_key(), 1),
     "finish": lambda store: store.finish("local", a_key(), 1, status=200, body=b""),
+    "keep_answer": lambda store: store.keep_answer("local", a_key(), status=409, body=b"", now=NOW),
     "free": lambda store: store.free("local", a_key(), 1),
     "held_keys": lambda store: store.held_keys("n1"),
     "add_access_key": lambda store: store.add_access_key(an_access_key()),
@@ -86,7 +89,18 @@ VERBS: dict[str, Verb] = {
     "list_records": lambda store: store.list_records("local", "pages", limit=1),
     "delete_record": lambda store: store.delete_record("local", "pages", "r"),
 }
-NO_VERBS = {"open", "aclose", "on_ready", "on_trip", "on_health", "name", "health", "secret", "clock_ahead_s"}
+NO_VERBS = {
+    "open",
+    "aclose",
+    "on_ready",
+    "on_trip",
+    "on_health",
+    "name",
+    "health",
+    "secret",
+    "clock_ahead_s",
+    "files_removed",
+}
 
 
 class Bell:

@@ -31,3 +31,15 @@ def test_what_the_gateway_asks_for_is_a_floor(refusals: int, retry_after_s: floa
 
 def test_the_usual_pace_is_the_caller_s() -> None:
     assert Pace(every_s=0.5).wait_s() == 0.5
+
+
+def test_more_requests_go_together_while_all_are_accepted_and_one_alone_after_a_refusal() -> None:
+    """Those that are in flight together are refused together: the first after a refusal goes alone."""
+    pace, together = Pace(), []
+    for _ in range(200):
+        together.append(pace.together)
+        pace = pace.succeeded()
+    assert together[:8] == [1] * 8
+    assert together == sorted(together)
+    assert set(together) == set(range(1, 17))
+    assert pace.refused().together == 1

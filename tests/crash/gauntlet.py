@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
+import pytest
 from crash.ledger import Ledger
 from crash.tasks import Worker
 
@@ -27,10 +28,11 @@ from headgate.runner.upkeep import Upkeep
 
 VERBS: Final = (
     *("migrate", "join", "accept", "put_records", "delete_record"),
-    *("reserve", "mark_sent", "finish_key", "free_key"),
+    *("reserve", "mark_sent", "finish_key", "free_key", "keep_answer"),
     *("add_access_key", "revoke_access_key"),
     *("expire", "replay", "discard", "cancel", "cancel_batch", "prune"),
     *("bury_silent", "forget_nodes", "purge_keys"),
+    *("make_due", "make_deferred_due"),
     *("claim", "promote", "save_step", "save_progress", "settle"),
     *("bury_dead", "cool", "revive", "renew", "leave"),
 )
@@ -84,9 +86,18 @@ class Run:
         records = self._gateway.records
         await records.put("kept", self._name, {"of": self._name}, unique_key=self._name)
         self._done.add(what="kept", name=self._name)
+        await self._submit_what_exists()
         await records.put("dropped", self._name, {"of": self._name})
         assert await records.delete("dropped", self._name)
         self._done.add(what="dropped", name=self._name)
+
+    async def _submit_what_exists(self) -> None:
+        """A submission whose record exists already: its key keeps that answer."""
+        record = headgate.record("kept", f"{self._name} again", {}, unique_key=self._name)
+        for replayed in (False, True):
+            with pytest.raises(headgate.RecordExists) as known:
+                await self._submit("never", records=[record], idempotency_key=f"{self._name} exists")
+            assert (known.value.record_id, known.value.replayed) == (self._name, replayed)
 
     async def make_keys(self) -> None:
         """A key for callers over HTTP, and another that is revoked."""
@@ -126,6 +137,10 @@ class Run:
         self._done.add(what="replayed", ids=[late.id])
         await self._gateway.dead_letters.discard(unloved.id)
         self._done.add(what="discarded", ids=[unloved.id])
+        early = await self._submit("early", run_at=time.time() + 2)
+        await self._gateway.jobs.make_due(early.id)
+        await self._gateway.durable.store.make_deferred_due(["work"], now=time.time())
+        self._done.add(what="accepted", ids=[early.id])
         unwanted = await self._submit("unwanted")
         await unwanted.cancel()
         self._done.add(what="cancelled", ids=[unwanted.id])
@@ -185,6 +200,6 @@ class Run:
         return {"task": "effect", "input": work, "metadata": {"name": self._name, "what": what}}
 
     async def _submit(self, what: str, **asked: Any) -> headgate.JobHandle:
-        of_the_job = {"records", "expires_after_s", "run_at", "max_attempts"} & set(asked)
+        of_the_job = {"records", "expires_after_s", "run_at", "max_attempts", "idempotency_key"} & set(asked)
         options = {name: asked.pop(name) for name in of_the_job}
         return await self._gateway.jobs.submit(**self._order(what, **asked), **options)

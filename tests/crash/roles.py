@@ -91,8 +91,8 @@ async def _submit(gateway: Gateway, name: str, kind: str) -> list[headgate.JobHa
             return [await jobs.submit("effect", work, metadata=told)]
 
 
-async def holder(*, settings: Mapping[str, Any], ledgers: str) -> None:
-    """Has claimed all there is, and falls silent on PostgreSQL amid the transaction that settles one of them."""
+async def holder(*, settings: Mapping[str, Any], ledgers: str, lone: bool) -> None:
+    """Has claimed all there is, and falls silent on PostgreSQL amid what settles one of them: a transaction or a statement."""
     async with headgate.open(settings, env={}, tasks=Worker(ledgers).tasks()) as gateway:
         durable = gateway._durable
         await durable.join()
@@ -105,7 +105,8 @@ async def holder(*, settings: Mapping[str, Any], ledgers: str) -> None:
             await asyncio.sleep(3600)
 
         store: Any = durable.store
-        await store._database.transact("settle", settle)
+        database = store._database
+        await (database._run(database._held(settle)) if lone else database.transact("settle", settle))
 
 
 async def crowd(

@@ -32,6 +32,7 @@ ENDS = {
     "effect": {"completed"},
     "listed": {"completed"},
     "soon": {"completed"},
+    "early": {"completed"},
     # Who died before the replay leaves a dead letter; who died before the expiry, a job that was run after all.
     "late": {"completed", "expired"},
     "unloved": {"completed", "expired", "discarded"},

@@ -1,5 +1,6 @@
 """The client's pages: their examples run against a gateway, and every method is named."""
 
+import asyncio
 import os
 import re
 import subprocess
@@ -18,7 +19,11 @@ from headgate.client.dead_letters import DeadLetters
 DOCS = Path(__file__).parents[2] / "docs"
 REFERENCE = (DOCS / "reference" / "client.md").read_text()
 OFFLINE = (DOCS / "howto" / "offline.md").read_text()
-EXAMPLES = re.findall(r"```python\n(.*?)```", REFERENCE + OFFLINE, flags=re.DOTALL)
+MANY = (DOCS / "howto" / "many-prompts.md").read_text()
+
+
+def _examples(pages: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", pages, flags=re.DOTALL)
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +49,29 @@ def test_the_examples_run(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HEADGATE_URL", url)
     known: dict[str, Any] = {}
-    for example in EXAMPLES:
+    for example in _examples(REFERENCE + OFFLINE):
         exec(compile(example, "client.md", "exec"), known)
     known["summarise"]([])
     said = capsys.readouterr().out
     assert "Say hello." in said
     assert "2 sent, 0 wait" in said
     assert said.count("completed") == 4
+
+
+def test_the_three_ways_to_run_many_prompts_give_the_same_answers(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HEADGATE_URL", url)
+    known: dict[str, Any] = {}
+    for example in _examples(MANY):
+        exec(compile(example, "many-prompts.md", "exec"), known)
+    prompts = ["first", "second", "third"]
+    answers = asyncio.run(known["complete_all"](prompts))
+    assert known["feed"](prompts) == dict(zip(prompts, answers, strict=True))
+    assert known["answers_of"](dict(zip("abc", prompts, strict=True))) == dict(
+        zip("abc", answers, strict=True)
+    )
 
 
 @pytest.mark.parametrize("kind", [AsyncClient, Client, Outbox, Batches, Bookmarks, DeadLetters])

@@ -160,13 +160,38 @@ def test_the_message_has_what_the_design_gives_it(play: Play) -> None:
     play(scene)
 
 
-def test_what_fails_for_good_is_a_dead_letter_with_its_reason(play: Play) -> None:
+def test_a_failed_bookmark_has_the_fields_of_failed_jobs(play: Play, served_on: str) -> None:
+    """id, bookmark_id, job_type, error_message, payload, failed_at, retryable; over HTTP, as an operator reads it."""
+
     async def scene() -> None:
-        async with a_site(gone=answer(b"", status=404)) as site, a_shop() as shop:
+        async with a_site(gone=answer(b"", status=404)) as site, a_shop(database=served_on) as shop:
             failed = await shop.saved(site.url("/gone"))
-            (dead,) = await shop.gateway.dead_letters.list()
-            assert (dead.id, dead.job_type, dead.retryable) == (failed["job_id"], "bookmark", False)
-            assert dead.error_message == failed["error_message"]
+            (listed,) = (await shop.http.get("/v1/dead-letters")).json()["data"]
+            dead = (await shop.http.get(f"/v1/dead-letters/{failed['job_id']}")).json()
+            for one in (listed, dead):
+                assert one["metadata"] == {"bookmark_id": failed["id"]}
+                assert (one["id"], one["job_type"], one["retryable"]) == (failed["job_id"], "bookmark", False)
+                assert one["error_message"] == "rejected: the site answered 404"
+                assert one["failed_at"] == one["finished_at"] is not None
+            assert dead["input"] == {"url": site.url("/gone")}
+
+    play(scene)
+
+
+def test_a_key_still_names_its_bookmark_though_every_job_names_another_one(
+    play: Play, served_on: str
+) -> None:
+    """The bookmark's id is made anew for every submission: it is no part of what the key stands for."""
+
+    async def scene() -> None:
+        async with a_shop(work=False, database=served_on) as shop:
+            first, again = await shop.save(URL, key="k"), await shop.save(URL, key="k")
+            assert (again.status_code, again.json()["id"]) == (201, first.json()["id"])
+            job = await shop.gateway.jobs.get(again.json()["job_id"])
+            assert job.metadata == {"bookmark_id": first.json()["id"]}
+            anew = (await shop.http.post(f"/v1/bookmarks/{first.json()['id']}/reprocess")).json()
+            job = await shop.gateway.jobs.get(anew["job_id"])
+            assert job.metadata == {"bookmark_id": first.json()["id"]}
 
     play(scene)
 

@@ -182,5 +182,8 @@ MATRIX: Final[Mapping[str, Row]] = {
     "GET /bookmarks": Row(),
     "GET /bookmarks/style.css": Row(),
     "GET /bookmarks/app.js": Row(),
+    "GET /bookmarks/cards.js": Row(),
+    "GET /bookmarks/gateway.js": Row(),
     "GET /bookmarks/outbox.js": Row(),
+    "GET /bookmarks/worker.js": Row(),
 }

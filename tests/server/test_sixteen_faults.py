@@ -169,6 +169,7 @@ async def judged(behaviour: Reply | Handler, name: str, *, streamed: bool, fallb
 
 
 def _read(answer: Answer, *, streamed: bool, healthy: OpenAIStub) -> str:
+    assert b"127.0.0.1" not in answer.body, "no caller reads where the upstream is"
     if answer.status != 200:
         told = json.loads(answer.body)["error"]
         assert told["message"]

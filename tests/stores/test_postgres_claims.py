@@ -241,6 +241,8 @@ def test_every_commit_has_its_failpoints(postgres_url: str, monkeypatch: pytest.
         *(
             "cancel",
             "cancel_batch",
+            "make_due",
+            "make_deferred_due",
             "replay",
             "discard",
             *("bury_dead", "bury_silent", "forget_nodes"),
@@ -249,7 +251,7 @@ def test_every_commit_has_its_failpoints(postgres_url: str, monkeypatch: pytest.
             "prune",
             "purge_keys",
         ),
-        *("reserve", "mark_sent", "finish_key", "free_key", "put_records", "delete_record"),
+        *("reserve", "mark_sent", "finish_key", "keep_answer", "free_key", "put_records", "delete_record"),
     }
     assert Counter(name.partition(".")[0] for name in names if "before" in name) == Counter(
         name.partition(".")[0] for name in names if "after" in name
@@ -269,6 +271,8 @@ async def _use_everything(store: PostgresStore) -> None:
     await store.renew("n")
     await store.cancel("nobody", now=NOW)
     await store.cancel_batch("none", tenant="t", now=NOW, limit=9)
+    await store.make_due("nobody", now=NOW, tenant="t")
+    await store.make_deferred_due(["none"], now=NOW)
     await store.replay(["nobody"], by="me", now=NOW, expires_after_s=9)
     await store.discard(["nobody"], by="me", now=NOW)
     await store.expire(now=NOW, limit=9)
@@ -279,6 +283,7 @@ async def _use_everything(store: PostgresStore) -> None:
     await store.mark_sent("t", key, 1)
     await store.finish("t", key, 1, status=200, body=b"")
     await store.free("t", key, 1)
+    await store.keep_answer("t", key, status=409, body=b"", now=NOW)
     await store.put_records("t", [record], now=NOW)
     await store.delete_record("t", "c", "r")
     await store.bury_silent("n", 0)

@@ -39,6 +39,8 @@ STATEMENTS = {
     "discard_job": "SEARCH jobs USING INDEX sqlite_autoindex_jobs_1 (id=?)",
     "states_of": "SEARCH jobs USING INDEX sqlite_autoindex_jobs_1 (id=?)",
     "backlog": "SEARCH jobs USING INDEX jobs_rare (state=?)",
+    "make_due": "SEARCH jobs USING INDEX sqlite_autoindex_jobs_1 (id=?)",
+    "make_deferred_due": "SCAN jobs USING INDEX jobs_scheduled",
     # ---- batches
     "batch_counts": "SEARCH jobs USING COVERING INDEX jobs_batch (tenant=? AND batch_id=?)",
     "batch_jobs": "SEARCH jobs USING INDEX jobs_batch (tenant=? AND batch_id=? AND id>?)",
@@ -61,7 +63,7 @@ STATEMENTS = {
     "list_records": "USING INDEX sqlite_autoindex_records_1 (tenant=? AND collection=?)",
 }
 BIG = ("jobs", "inputs", "results", "steps", "idempotency_keys", "records")
-SMALL_SETS = ("jobs_ready", "jobs_suspect", "jobs_running", "jobs_expiring")
+SMALL_SETS = ("jobs_ready", "jobs_suspect", "jobs_scheduled", "jobs_running", "jobs_expiring")
 """Partial indexes: to walk along one is to look at those who live, not at all who ever did."""
 
 

@@ -1,8 +1,10 @@
-"""`headgate bookmark`: add, list, import, export. What is added goes through the outbox, so no gateway need be there."""
+"""`headgate bookmark`: add, list, show, retry, delete, import, export. What is added goes through the outbox, so no
+gateway need be there.
+"""
 
 import enum
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -18,14 +20,19 @@ from headgate.cli.reaching import AtGateway
 from headgate.cli.remote import UrlOption, first, gateway_url, run_there
 from headgate.cli.screen import note, show, show_json, stdout
 from headgate.cli.tables import Column, Row, lay_out
-from headgate.cli.words import count_of, one_line, readable_json, since
+from headgate.cli.words import count_of, one_line, printable, readable_json, since, when
 from headgate.client import AsyncClient, Outbox
 from headgate.client.bookmarks import Bookmark
-from headgate.core.errors import InvalidRequest
+from headgate.core.errors import InvalidRequest, StateConflict
 
-app = typer.Typer(help="Save pages and have a model describe them.", no_args_is_help=True)
+app = typer.Typer(
+    help="Save pages and have a model describe them; list, show, retry, delete, import and export them.",
+    no_args_is_help=True,
+)
 PAGE_SIZE: Final = 100
 LARGEST_FILE_BYTES: Final = 100 * 2**20
+_LABEL: Final = 10
+_WRONG: Final = 2
 _STYLES: Final = {"done": "green", "failed": "red", "retrying": "yellow"}
 _COLUMNS: Final = (Column("id"), Column("status"), Column("age", right=True), Column("title", flexible=True))
 
@@ -59,6 +66,12 @@ OnlyTagOption = Annotated[str | None, typer.Option("--tag", help="Only those wit
 LimitOption = Annotated[int, typer.Option("--limit", min=1, max=100_000, help="How many at most.")]
 ImportArgument = Annotated[
     Path, typer.Argument(metavar="PATH", help="A browser's bookmarks (HTML), or JSON.", show_default=False)
+]
+BookmarkArgument = Annotated[
+    str, typer.Argument(metavar="BOOKMARK", help="The bookmark's id.", show_default=False)
+]
+BookmarksArgument = Annotated[
+    list[str], typer.Argument(metavar="BOOKMARK", help="A bookmark's id; may be several.", show_default=False)
 ]
 FormatOption = Annotated[Format, typer.Option("--format", help="HTML as browsers import it, or JSON.")]
 OutputOption = Annotated[
@@ -117,6 +130,40 @@ def list_bookmarks(
     AtGateway(there).name_it(as_json=as_json)
 
 
+@app.command("show")
+def show_one(
+    bookmark_id: BookmarkArgument,
+    as_json: JsonOption = False,
+    url: UrlOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Show all that is known of a bookmark."""
+    found = run_there(gateway_url(url, config), lambda client: client.bookmarks.get(bookmark_id))
+    if as_json:
+        show_json(found)
+        return
+    show(Text(one_line(found["id"]), "bold"))
+    for label, value in _facts(found, datetime.now(UTC)):
+        show(Text.assemble((label.ljust(_LABEL), "dim"), value))
+
+
+@app.command("retry")
+def retry(bookmark_ids: BookmarksArgument, url: UrlOption = None, config: ConfigOption = None) -> None:
+    """Have bookmarks processed again: failed ones, and those that wait for their next attempt.
+
+    A bookmark that a ceiling holds stays held; the command says which ceiling. Exit code 2 if one cannot be processed.
+    """
+    _each(
+        bookmark_ids, url, config, "is processed again", lambda client, one: client.bookmarks.reprocess(one)
+    )
+
+
+@app.command("delete")
+def delete(bookmark_ids: BookmarksArgument, url: UrlOption = None, config: ConfigOption = None) -> None:
+    """Delete bookmarks. What is being processed is stopped first. Exit code 2 if one cannot be deleted."""
+    _each(bookmark_ids, url, config, "is deleted", lambda client, one: client.bookmarks.delete(one))
+
+
 @app.command("import")
 def import_file(
     path: ImportArgument, file: FileOption = None, url: UrlOption = None, config: ConfigOption = None
@@ -155,6 +202,55 @@ def export(
     else:
         _write(output, [readable_json(found), "\n"])
     note(f"{count_of(len(found), 'bookmark')} exported.")
+
+
+def _each(
+    ids: Sequence[str],
+    url: str | None,
+    config: Path | None,
+    done: str,
+    act: Callable[[AsyncClient, str], Awaitable[object]],
+) -> None:
+    """One after the other; one that cannot be done does not keep the others from it."""
+
+    async def each(client: AsyncClient) -> int:
+        code = 0
+        for one in dict.fromkeys(ids):
+            try:
+                await act(client, one)
+                show(f"{one_line(one)} {done}")
+            except (InvalidRequest, StateConflict) as error:
+                note(f"headgate: {printable(str(error))}")
+                code = _WRONG
+        return code
+
+    raise typer.Exit(run_there(gateway_url(url, config), each))
+
+
+def _facts(one: Bookmark, now: datetime) -> Iterator[tuple[str, Text]]:
+    status = one["status"]
+    yield "address", Text(one_line(one["url"]))
+    if one["title"]:
+        yield "title", Text(one_line(one["title"]))
+    yield "status", Text(one_line(status), _STYLES.get(status, "cyan"))
+    if one["error_message"]:
+        yield "problem", Text(one_line(one["error_message"]))
+    if one["waiting_until"]:
+        yield "waits", Text(f"until {when(datetime.fromisoformat(one['waiting_until']), now)}")
+    for label in ("summary", "category", "language"):
+        if one[label]:
+            yield label, Text(one_line(one[label]))
+    if one["tags"]:
+        yield "tags", Text(one_line(", ".join(one["tags"])))
+    yield "attempts", Text(str(one["attempts"]))
+    if one["job_id"]:
+        yield "job", Text(one_line(one["job_id"]))
+    if one["source_hint"]:
+        yield "hint", Text(one_line(one["source_hint"]))
+    if one["created_from"]:
+        yield "from", Text(one_line(one["created_from"]))
+    yield "saved", Text(when(datetime.fromisoformat(one["created_at"]), now))
+    yield "changed", Text(when(datetime.fromisoformat(one["updated_at"]), now))
 
 
 def _content(path: Path) -> bytes:

@@ -80,6 +80,7 @@ class BlockingBookmarks(_Facade[Bookmarks]):
     list = _walks(Bookmarks.list)
     get = _waits(Bookmarks.get)
     reprocess = _waits(Bookmarks.reprocess)
+    delete = _waits(Bookmarks.delete)
 
 
 class Client(_Facade[AsyncClient]):

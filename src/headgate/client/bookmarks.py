@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 from headgate.client.asking import Asking, given, in_path
+from headgate.client.line import Call
 
 PATH = "/v1/bookmarks"
 Bookmark = dict[str, Any]
@@ -36,6 +37,10 @@ class Bookmarks(Asking):
     async def reprocess(self, bookmark_id: str, *, idempotency_key: str | None = None) -> Bookmark:
         path = f"{PATH}/{in_path(bookmark_id)}/reprocess"
         return (await self._post(path, key=idempotency_key)).read(Bookmark)
+
+    async def delete(self, bookmark_id: str) -> None:
+        """Its job is stopped first. A bookmark that is not there is an `InvalidRequest` with the code `not_found`."""
+        await self.line.ask(Call(method="DELETE", path=f"{PATH}/{in_path(bookmark_id)}"))
 
 
 def bookmark_body(

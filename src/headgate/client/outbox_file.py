@@ -14,6 +14,7 @@ from headgate.core.errors import KeyMismatch, SettingsError
 from headgate.core.outbox import EntryState, Standing
 from headgate.machine.sqlite.opening import open_shared
 from headgate.machine.sqlite.place import Place
+from headgate.machine.sqlite.troubles import FilesRemoved
 
 try:
     import fcntl
@@ -101,7 +102,7 @@ class OutboxFile:
     def close(self) -> None:
         """A write that a cancelled flush has begun in its thread is waited for."""
         with self._turn:
-            self._database.close()
+            self._place.close(self._database)
 
     def add(self, *, stream: str, path: str, body: bytes, key: str, now: float) -> Entry:
         """The same again under the same key is the same entry."""
@@ -118,7 +119,7 @@ class OutboxFile:
             {"stream": stream, "path": path, "body": body, "key": key, "now": now} for key, body in entries
         ]
         with self._told(), self._turn:
-            self._place.check()
+            self._check()
             with self._database:
                 self._database.executemany(_ADD, rows)
 
@@ -186,8 +187,15 @@ class OutboxFile:
 
     def _rows(self, statement: str, bindings: Any = ()) -> Sequence[Any]:
         with self._told(), self._turn:
-            self._place.check()
+            self._check()
             return self._database.execute(statement, bindings).fetchall()
+
+    def _check(self) -> None:
+        try:
+            self._place.check(self._database)
+        except FilesRemoved:
+            self._place.save(self._database)
+            raise
 
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:

@@ -59,6 +59,8 @@ class HeadgateError(Exception):
     """How long the call waited at gates before it came to this."""
     upstream_ms: float = 0.0
     """How long it was with providers, and between attempts."""
+    public: str | None = None
+    """What callers over HTTP read in place of the message, where that may name an upstream's address or quote a provider."""
 
 
 def mark_reported(error: Exception) -> None:
@@ -189,9 +191,13 @@ class StateConflict(HeadgateError):
 class RecordExists(StateConflict):
     """Another record of the collection has this unique key; `record_id` says which."""
 
-    def __init__(self, collection: str, unique_key: str, record_id: str) -> None:
+    def __init__(self, collection: str, unique_key: str, record_id: str, *, replayed: bool = False) -> None:
         super().__init__(f"{collection} already has {unique_key[:200]!r}: record {record_id}")
+        self.collection = collection
+        self.unique_key = unique_key
         self.record_id = record_id
+        self.replayed = replayed
+        """The submission's idempotency key returned this answer: it was given before."""
 
 
 class Refused(HeadgateError):
@@ -359,6 +365,10 @@ class UpstreamBroken(CallFailed):
 class ProviderFailure(Exception):
     """What a provider raises when an attempt fails; never seen by callers, who get a `CallFailed`."""
 
-    def __init__(self, failure: Failure) -> None:
+    def __init__(self, failure: Failure, *, own: str | None = None, said: str | None = None) -> None:
         super().__init__(failure.message)
         self.failure = failure
+        self.own = own
+        """The part of the message that Headgate wrote, with the upstream's address: for the log."""
+        self.said = said
+        """The part that the provider wrote: for the caller whose request is wrong. Both None: they are not told apart."""

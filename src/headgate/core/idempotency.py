@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from headgate.core.errors import InvalidRequest
+from headgate.core.errors import InvalidRequest, KeyInProgress, KeyMismatch, RecordExists
 from headgate.core.problems import Review
 
 LONGEST_KEY_CHARS: Final = 255
@@ -138,6 +138,27 @@ def decide(
         return InProgress()
     sent = row.state is KeyState.SENT
     return InProgress(unknown=True) if sent and unknown is Unknown.REFUSE else Run(lease, rerun=sent)
+
+
+def known_job(verdict: Verdict, key: str) -> str | None:
+    """The job that a submission's key leads to already; None when the key may be used. Raises any other answer."""
+    match verdict:
+        case SameJob(job_id=job_id):
+            return job_id
+        case Replay(status=409, body=body):
+            collection, unique_key, record_id = msgspec.json.decode(body, type=tuple[str, str, str])
+            raise RecordExists(collection, unique_key, record_id, replayed=True)
+        case Mismatch():
+            raise KeyMismatch(key)
+        case InProgress():
+            raise KeyInProgress(f"idempotency key {key[:100]!r} is in use", retry_after_s=1.0)
+        case _:
+            return None
+
+
+def kept_conflict(error: RecordExists) -> tuple[int, bytes]:
+    """Status and body under which a submission's key keeps this answer."""
+    return 409, msgspec.json.encode((error.collection, error.unique_key, error.record_id))
 
 
 class KeyClaim(msgspec.Struct, frozen=True, kw_only=True):

@@ -53,6 +53,8 @@ class Call(msgspec.Struct, kw_only=True, eq=False):
     """Provider calls made, over all upstreams."""
     cost_usd: float = 0.0
     """What its answers cost, the unusable ones too, as far as their price is known."""
+    unpriced: int = 0
+    """Its answers whose price is not known."""
     queue_s: float = 0.0
     first_token_s: float | None = None
     """How long a stream's first content took, from the start."""

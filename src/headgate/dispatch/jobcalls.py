@@ -74,7 +74,7 @@ def _batch_places(upstream: Upstream) -> int:
 class _JobLlm:
     """One run's way to its model."""
 
-    __slots__ = ("_claim", "_deadline", "_new_id", "_requests", "cost_usd", "upstream")
+    __slots__ = ("_claim", "_deadline", "_new_id", "_requests", "calls", "cost_usd", "unpriced", "upstream")
 
     def __init__(self, requests: Requests, claim: Claim, deadline: float, new_id: Callable[[], str]) -> None:
         self._requests = requests
@@ -82,7 +82,9 @@ class _JobLlm:
         self._deadline = deadline
         self._new_id = new_id
         self.upstream: str | None = None
+        self.calls = 0
         self.cost_usd = 0.0
+        self.unpriced = 0
 
     async def complete(
         self,
@@ -108,7 +110,7 @@ class _JobLlm:
         try:
             reply = await self._requests.complete(request, call, check, changes=changes)
         finally:
-            self.cost_usd += call.cost_usd
+            self._count(call)
         self.upstream = reply.upstream
         return reply
 
@@ -132,9 +134,14 @@ class _JobLlm:
         try:
             reply = await self._requests.embed(request, call)
         finally:
-            self.cost_usd += call.cost_usd
+            self._count(call)
         self.upstream = reply.upstream
         return reply
+
+    def _count(self, call: Call) -> None:
+        self.calls += call.attempts
+        self.cost_usd += call.cost_usd
+        self.unpriced += call.unpriced
 
     def _model(self, asked: str | None) -> str:
         if not (named := asked or self._claim.model):

@@ -89,7 +89,7 @@ def _unavailable(upstream: str, retry_s: float) -> UpstreamUnavailable:
 
 def _misconfigured(upstream: str, mistake: Failure | None, retry_s: float) -> UpstreamMisconfigured:
     said = f" It answered {mistake.error}: {mistake.message}" if mistake else ""
-    return UpstreamMisconfigured(
+    error = UpstreamMisconfigured(
         f"{upstream}: held back, its key, model or permissions are wrong; check them.{said}",
         failure=Failure(
             kind=FailureKind.MISCONFIGURED,
@@ -99,3 +99,6 @@ def _misconfigured(upstream: str, mistake: Failure | None, retry_s: float) -> Up
             retry_after_s=retry_s,
         ),
     )
+    answered = f" It answered {mistake.error}." if mistake else ""
+    error.public = f"{upstream}: held back until the gateway's operator has checked it.{answered}"
+    return error

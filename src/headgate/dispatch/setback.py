@@ -43,6 +43,7 @@ def from_failure(failed: Failed, *, upstream: str, attempts: int, why: str, expi
     failure = failed.failure
     error = _error(failure, upstream, attempts, why, expired=expired)
     error.__cause__ = failed.cause
+    error.public = _public(failed, upstream, attempts, why, expired=expired)
     if isinstance(error, CallFailed):
         error.upstream = upstream
     moves_on = failure.kind not in {FailureKind.REJECTED, FailureKind.BROKEN}
@@ -69,6 +70,28 @@ def _error(failure: Failure, upstream: str, attempts: int, why: str, *, expired:
     advice = _ADVICE.get(failure.kind, why)
     kind = _ERRORS.get(failure.kind, UpstreamUnavailable)
     return kind(f"{what}; {advice}{detail}", failure=failure, attempts=attempts)
+
+
+def _public(failed: Failed, upstream: str, attempts: int, why: str, *, expired: bool) -> str:
+    """Without the upstream's address, the provider's words and what only an operator can do.
+
+    A caller whose request is wrong needs the provider's words, and one whose own check failed needs what it said.
+    """
+    failure = failed.failure
+    what = f"{upstream}: {failure.error} after {count_attempts(attempts)}"
+    if expired:
+        return f"{what}; {why}"
+    match failure.kind:
+        case FailureKind.REJECTED:
+            said = getattr(failed.cause, "said", None)
+            detail = failure.message if said is None else said
+            return f"{what}; {_ADVICE[failure.kind]}" + (f": {detail}" if detail else "")
+        case FailureKind.INVALID_OUTPUT if failed.cause is None and failure.message:
+            return f"{what}; {why}: {failure.message}"
+        case FailureKind.MISCONFIGURED:
+            return f"{what}; the gateway's operator has to check this upstream"
+        case _:
+            return f"{what}; {why}"
 
 
 def count_attempts(attempts: int) -> str:

@@ -259,12 +259,11 @@ class AnswerStream(Generic[Piece]):
     def _cut(self, served: Served[Opened[Piece]], failure: Failure) -> StreamCut:
         """It broke after content was handed out: nothing can be retried, everything is noted."""
         self._end()
+        what = f"{served.upstream.name}: the stream broke after {self._length()}"
         cut = StreamCut(
-            f"{served.upstream.name}: the stream broke after {self._length()}: "
-            f"{failure.message or failure.error}",
-            failure=failure,
-            attempts=self._call.attempts,
+            f"{what}: {failure.message or failure.error}", failure=failure, attempts=self._call.attempts
         )
+        cut.public = f"{what}: {failure.error}"
         cut.upstream = served.upstream.name
         self._requests.failed(self._request, self._call, cut)
         return cut

@@ -197,7 +197,9 @@ class Upstream:
         duration_s = self._clock.now() - started_at
         call.upstream_s += duration_s
         if usage is not None:
-            call.cost_usd += self.cost(usage) or 0.0
+            cost_usd = self.cost(usage)
+            call.cost_usd += cost_usd or 0.0
+            call.unpriced += cost_usd is None
         self._emit(
             events.AttemptEnded(
                 request_ids=call.request_ids,

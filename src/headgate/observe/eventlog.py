@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -26,6 +26,7 @@ _log = logging.getLogger("headgate")
 _ENCODER: Final = msgspec.json.Encoder()
 _LARGEST_BATCH: Final = 1000
 _GATHER_S: Final = 0.05
+_REPORT_EVERY_S: Final = 60.0
 _THOUSANDTHS: Final = tuple(f".{number:03d}Z" for number in range(1000))
 _Stamped: TypeAlias = tuple[datetime, RetryScheduled | Responded]
 _Item: TypeAlias = _Stamped | threading.Event
@@ -58,7 +59,8 @@ class EventLog:
     """Listens to events and writes the two files. Never blocks and never hurts a call.
 
     What cannot be written is counted in `dropped` and said once through logging: when more than
-    `longest_backlog` events wait for a slow disk, and while the disk refuses.
+    `longest_backlog` events wait for a slow disk, and while the disk refuses. The thread survives every
+    error, and a line that cannot be written costs no other.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class EventLog:
         max_bytes: int = 10_000_000,
         keep: int = 5,
         longest_backlog: int = 100_000,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         review = Review()
         review.number("max_bytes", max_bytes, least=1, whole=True)
@@ -76,6 +79,7 @@ class EventLog:
         review.number("longest_backlog", longest_backlog, least=1, whole=True)
         review.refuse()
         self._utc = utc
+        self._sleep = sleep
         self._longest_backlog = longest_backlog
         self._retries = JsonLinesFile(directory / "retries.jsonl", max_bytes, keep)
         self._responses = JsonLinesFile(directory / "responses.jsonl", max_bytes, keep)
@@ -86,6 +90,7 @@ class EventLog:
         self._counting = threading.Lock()
         self._refused = 0
         self._overflowing = False
+        self._reported_at: float | None = None
         self._door = threading.Lock()
         self._closed = False
         self._writer = threading.Thread(
@@ -150,8 +155,11 @@ class EventLog:
         for file in (self._retries, self._responses):
             file.append(b"")  # Makes the directory and the file, and ends a line that a crash tore.
         while not self._closed or self._waiting:
-            self._rest()
-            # Nobody else takes from it, so what it counts is there.
+            try:
+                self._rest()
+            except Exception as error:  # noqa: BLE001 - a rest that fails must not end the writing
+                self._report(error)
+            # Only this thread takes from it, so what it counts is there.
             count = min(len(self._waiting), _LARGEST_BATCH)
             self._write([self._waiting.popleft() for _ in range(count)])
             self._overflowing = self._overflowing and bool(self._waiting)
@@ -168,26 +176,47 @@ class EventLog:
         self._bell.clear()
         if 0 < len(self._waiting) < _LARGEST_BATCH and isinstance(self._waiting[0], tuple):
             # Woken for every line, this thread would take the interpreter from the calls as often.
-            time.sleep(_GATHER_S)
+            self._sleep(_GATHER_S)
 
     def _write(self, batch: Sequence[_Item]) -> None:
-        retries: list[RetryLine] = []
-        responses: list[ResponseLine] = []
-        flushes: list[threading.Event] = []
         moment = _Moments()
+        stamped = [item for item in batch if not isinstance(item, threading.Event)]
+        self._append(self._retries, stamped, RetryScheduled, lambda at, event: _retry(moment(at), event))
+        self._append(self._responses, stamped, Responded, lambda at, event: _response(moment(at), event))
         for item in batch:
             if isinstance(item, threading.Event):
-                flushes.append(item)
-            elif isinstance(item[1], Responded):
-                responses.append(_response(moment(item[0]), item[1]))
-            else:
-                retries.append(_retry(moment(item[0]), item[1]))
-        if retries:
-            self._retries.append(_encode(retries))
-        if responses:
-            self._responses.append(_encode(responses))
-        for flush in flushes:
-            flush.set()
+                item.set()
+
+    def _append(
+        self,
+        file: JsonLinesFile,
+        stamped: Sequence[_Stamped],
+        kind: type[Event],
+        line: Callable[[datetime, Any], RetryLine | ResponseLine],
+    ) -> None:
+        """All in one write. If one of them cannot be a line, each goes alone."""
+        events = [item for item in stamped if type(item[1]) is kind]
+        if not events:
+            return
+        try:
+            lines = _encode([line(at, event) for at, event in events])
+        except Exception as error:  # noqa: BLE001 - whatever it is, the other lines are written
+            if len(events) > 1:
+                for item in events:
+                    self._append(file, [item], kind, line)
+                return
+            self._report(error)
+            with self._counting:
+                self._refused += 1
+        else:
+            file.append(lines)
+
+    def _report(self, error: Exception) -> None:
+        """Once a minute at most."""
+        now = time.monotonic()
+        if self._reported_at is None or now - self._reported_at > _REPORT_EVERY_S:
+            self._reported_at = now
+            _log.warning("event log: %s: %s; it goes on", type(error).__name__, error)
 
 
 class _Moments:

@@ -35,7 +35,7 @@ class JsonLinesFile:
                 self._size = os.fstat(self._open()).st_size
                 while lines:
                     lines = lines[self._write(lines[: self._fitting(lines)]) :]
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - lines are lost, and the thread that writes goes on
             self.close()
             self._count(error, lines.count(b"\n"))
         else:
@@ -109,7 +109,7 @@ class JsonLinesFile:
     def _older(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}")
 
-    def _count(self, error: OSError, lost: int) -> None:
+    def _count(self, error: Exception, lost: int) -> None:
         self.errors += 1
         self.lost += lost
         if not self._told:

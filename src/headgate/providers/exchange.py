@@ -132,8 +132,11 @@ class Exchange:
             failure = msgspec.structs.replace(failure, kind=FailureKind.MISCONFIGURED)
         text = self._strike(" ".join(told.message.split()))[:LONGEST_MESSAGE_CHARS]
         hint = self._hint(failure)
-        message = where + (f": {text}" if text else "") + (f"; {hint}" if hint else "")
-        return ProviderFailure(msgspec.structs.replace(failure, message=message))
+        advice = f"; {hint}" if hint else ""
+        message = where + (f": {text}" if text else "") + advice
+        return ProviderFailure(
+            msgspec.structs.replace(failure, message=message), own=where + advice, said=text
+        )
 
     def _transient(self, message: str, code: str) -> ProviderFailure:
         return ProviderFailure(Failure(kind=FailureKind.TRANSIENT, message=self._strike(message), code=code))

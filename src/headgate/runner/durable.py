@@ -112,6 +112,8 @@ class Durable:
                 rules=self.rules,
                 clock=self._clock,
             )
+            if tasks := self.tasks.due_on_start():
+                await self.store.make_deferred_due(tasks, now=self._clock.utc().timestamp())
             self._worker.start()
             self._upkeep.start()
 

@@ -81,6 +81,7 @@ class Jobs:
         hold: bool = True,
         webhook: str | None = None,
         metadata: dict[str, Any] | None = None,
+        unkeyed_metadata: dict[str, Any] | None = None,
         idempotency_key: str | None = None,
         endpoint: str = ENDPOINT,
         records: Sequence[RecordWrite] = (),
@@ -89,8 +90,8 @@ class Jobs:
         """Accept a job: when this returns, it is durable and will end. `records` are written with it.
 
         With an `idempotency_key` the same submission gives the same job for 72 hours, and another one raises
-        `KeyMismatch`. A key belongs to its `endpoint`: an application names its own route. A `dedup_key` joins a
-        job of the same task that is still waiting or running.
+        `KeyMismatch`; only `unkeyed_metadata` may differ. A key belongs to its `endpoint`: an application names its own
+        route. A `dedup_key` joins a job of the same task that is still waiting or running.
         """
         asked = Submission(
             task=task.name if isinstance(task, Task) else task,
@@ -107,8 +108,9 @@ class Jobs:
             webhook=webhook,
             metadata=metadata,
         )
+        key, more = idempotency_key, unkeyed_metadata
         accepted = await self._submitting.one(
-            asked, tenant=tenant, idempotency_key=idempotency_key, endpoint=endpoint, records=records
+            asked, more, tenant=tenant, idempotency_key=key, endpoint=endpoint, records=records
         )
         return self._handle(accepted, tenant)
 
@@ -222,6 +224,12 @@ class Jobs:
         else:
             self._durable.stop_here(job_id)
         return answer.state
+
+    async def make_due(self, job_id: str, *, tenant: str = "local") -> bool:
+        """Let a pending job wait no longer for its time; False when it does not wait for one."""
+        check_text("id", job_id)
+        await self._durable.start()
+        return await self._durable.store.make_due(job_id, now=self._now(), tenant=tenant)
 
     async def count(self, *, tenant: str | None = "local") -> Mapping[str, int]:
         """How many jobs are in each state; None counts everybody's."""

@@ -1,13 +1,13 @@
 """From submissions to accepted jobs: room for them, their key, the store's answer, what is told of it."""
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from headgate.core import events
-from headgate.core.errors import BacklogFull, InvalidRequest, KeyMismatch
-from headgate.core.idempotency import KeyClaim, KeyOutcome, Run, Unknown
+from headgate.core.errors import BacklogFull, InvalidRequest, KeyMismatch, RecordExists
+from headgate.core.idempotency import KeyClaim, KeyOutcome, Run, Unknown, kept_conflict
 from headgate.core.job import Accepted, NewJob
 from headgate.core.ports.clock import Clock
 from headgate.core.record import RecordWrite
@@ -29,6 +29,7 @@ class Submitting:
     async def one(
         self,
         asked: Submission,
+        unkeyed_metadata: dict[str, Any] | None,
         *,
         tenant: str,
         idempotency_key: str | None,
@@ -42,6 +43,9 @@ class Submitting:
         if idempotency_key is not None:
             body = fingerprinted(asked, what="the submission")
             key = self._durable.key_claim(idempotency_key, body, endpoint=endpoint, now=now)
+        if unkeyed_metadata is not None:
+            metadata = {**(asked.metadata or {}), **unkeyed_metadata}
+            asked = msgspec.structs.replace(asked, metadata=metadata)
         job = self._durable.intake.job(asked, tenant=tenant, now=now, key=key, records=records)
         return (await self._accept([job], endpoint))[0]
 
@@ -91,9 +95,14 @@ class Submitting:
             if not await self._is_repeat(jobs[0]):
                 raise
         try:
-            accepted = await durable.store.accept(jobs, now=self._now())
+            accepted = await self._accept_or_keep(jobs)
         except KeyMismatch:
             self._emit(events.KeyUsed(endpoint=endpoint, outcome=KeyOutcome.MISMATCH))
+            raise
+        except RecordExists as error:
+            if jobs[0].key is not None:
+                outcome = KeyOutcome.REPLAYED if error.replayed else KeyOutcome.RAN
+                self._emit(events.KeyUsed(endpoint=endpoint, outcome=outcome))
             raise
         if jobs[0].key is not None:
             # Of a list under one key all were taken now, or all before.
@@ -110,6 +119,24 @@ class Submitting:
                 )
             )
         return accepted
+
+    async def _accept_or_keep(self, jobs: Sequence[NewJob]) -> Sequence[Accepted]:
+        """That a record exists already is an answer, too, and is kept under the key as a job would be."""
+        store = self._durable.store
+        try:
+            return await store.accept(jobs, now=self._now())
+        except RecordExists as error:
+            first = jobs[0]
+            if first.key is None or error.replayed:
+                raise
+            status, body = kept_conflict(error)
+            verdict = await store.keep_answer(
+                first.tenant, first.key, status=status, body=body, now=self._now()
+            )
+            if isinstance(verdict, Run):
+                raise
+        # Another request under this key was faster: the key decides now.
+        return await store.accept(jobs, now=self._now())
 
     async def _is_repeat(self, job: NewJob) -> bool:
         """Whether its key was used before. To look means to take a free key for a moment and to give it back."""

@@ -37,6 +37,7 @@ class Task(Generic[I, R]):
         model: str | msgspec.UnsetType | None = msgspec.UNSET,
         retry: RetryPolicy | None = None,
         timeout_s: float | None = None,
+        due_on_start: bool = False,
         check: Callable[[I], None] | None = None,
         needs_model: bool = False,
         inside: bool = False,
@@ -54,6 +55,7 @@ class Task(Generic[I, R]):
         """Part of headgate itself: nobody submits it by name."""
         self.retry = retry
         self.timeout_s = timeout_s
+        self.due_on_start = due_on_start
         self._check = check
         self.input_type = _input_type(name, run)
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self.input_type)
@@ -85,14 +87,18 @@ def task(
     model: str | msgspec.UnsetType | None = msgspec.UNSET,
     retry: RetryPolicy | None = None,
     timeout_s: float | None = None,
+    due_on_start: bool = False,
 ) -> Callable[[Run[I, R]], Task[I, R]]:
     """Make an async function `(ctx, input)` a task: `@task("summarise", model="summary")`.
 
     The type of `input` is checked when a job is submitted and again before it runs: any type that msgspec
     knows (a Struct, a dataclass, a TypedDict, `dict[str, Any]`, …). `retry` and `timeout_s` replace the settings'.
     Without `model`, the `model` of the input is the job's; `model=None` says that it means something else there.
+    With `due_on_start`, deferred jobs of this task are due whenever a worker starts: the settings may be others by then.
     """
-    return lambda run: Task(name, run, model=model, retry=retry, timeout_s=timeout_s)
+    return lambda run: Task(
+        name, run, model=model, retry=retry, timeout_s=timeout_s, due_on_start=due_on_start
+    )
 
 
 def _check_options(name: str, model: object, retry: object, timeout_s: object) -> None:
@@ -159,6 +165,10 @@ class TaskTable:
     def names(self) -> list[str]:
         """Those that may be submitted."""
         return sorted(name for name, task in self._tasks.items() if not task.inside)
+
+    def due_on_start(self) -> list[str]:
+        """Those whose deferred jobs a starting worker looks at again."""
+        return sorted(name for name, task in self._tasks.items() if task.due_on_start)
 
     def load(self, path: str) -> None:
         """`package.module` for all its tasks, `package.module:name` for one."""

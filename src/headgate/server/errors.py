@@ -16,6 +16,7 @@ from headgate.core.errors import (
     HeadgateError,
     InvalidRequest,
     KeyInProgress,
+    ProviderFailure,
     RateLimited,
     RequestRejected,
     StoreUnavailable,
@@ -57,6 +58,7 @@ INVITES: Final = frozenset({429, 503})
 LONGEST_RETRY_AFTER_S: Final = 60
 _BROKEN: Final = "something unexpected broke while the upstream was called; the gateway's log says what"
 _STORE_AWAY: Final = "the database does not answer; try again in a moment"
+_STORE_BROKEN: Final = "the database cannot be used until an operator acts; the gateway's log says what to do"
 _JSON: Final = (b"content-type", b"application/json")
 _FINAL: Final = (b"x-should-retry", b"false")
 
@@ -125,6 +127,10 @@ def log_error(what: str, error: Exception) -> None:
         logger.error("%s broke (%s)\n%s", what, read_error(error).code, crash_story(error))
     elif isinstance(error, StoreUnavailable):
         logger.info("%s was refused: %s", what, error)
+    elif isinstance(error.__cause__, ProviderFailure) and error.__cause__.own is not None:
+        # Without the provider's words: they may quote the prompt.
+        code = getattr(error, "code", "internal")
+        logger.info("%s failed with %s: %s", what, code, error.__cause__.own)
 
 
 def report(emit: Callable[[Event], None], request_id: str, error: Exception, failed: Failed) -> None:
@@ -147,8 +153,8 @@ def _crash_lines(error: BaseException) -> Iterator[str]:
 
 def _message(error: HeadgateError) -> str:
     if isinstance(error, StoreUnavailable):
-        return _STORE_AWAY
-    return _BROKEN if is_crash(error) else str(error)
+        return _STORE_AWAY if error.waiting_helps else _STORE_BROKEN
+    return _BROKEN if is_crash(error) else error.public or str(error)
 
 
 def _status(error: HeadgateError, mismatch_status: int) -> int:

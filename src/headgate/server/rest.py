@@ -120,14 +120,14 @@ class Rest:
         return json_reply({"status": "ok"})
 
     async def _ready(self, request: Request) -> Response:  # noqa: ARG002 - as above
-        """Whether to send traffic here. A store that is away is told, and does not stop direct calls."""
+        """Whether to send traffic here. A store that is away does not stop direct calls; one that is lost needs a restart."""
         store = self._gateway.durable.store
-        draining = self._closing.is_set()
+        removed = store.files_removed
         told = {
-            "status": "draining" if draining else "ready",
-            "database": "ok" if store.health is StoreHealth.OK else "down",
+            "status": "draining" if self._closing.is_set() else "database_lost" if removed else "ready",
+            "database": "ok" if store.health is StoreHealth.OK and not removed else "down",
         }
-        return json_reply(told, status=503 if draining else 200)
+        return json_reply(told, status=200 if told["status"] == "ready" else 503)
 
     async def _openapi(self, request: Request) -> Response:  # noqa: ARG002 - as above
         return Response(self._document, media_type="application/json")

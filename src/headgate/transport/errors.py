@@ -35,7 +35,7 @@ class TransportError(ProviderFailure):
     timed_out: ClassVar[bool] = False
 
     def __init__(self, message: str) -> None:
-        super().__init__(Failure(kind=self.kind, message=message, timed_out=self.timed_out))
+        super().__init__(Failure(kind=self.kind, message=message, timed_out=self.timed_out), own=message)
 
 
 class ConnectFailed(TransportError):

@@ -34,6 +34,7 @@ def test_a_saved_page_is_described(play: Play, served_on: str) -> None:
             }
             assert done["tags"] == ["mine", "water", "gates"]
             assert (done["status"], done["llm_status"], done["can_retry"]) == ("done", "done", False)
+            assert done["attempts"] == 1
             assert (done["source_hint"], done["created_from"]) == ("feed", "web")
             assert (site.asked, shop.provider.calls) == (["/Page"], 1)
 
@@ -87,6 +88,42 @@ def test_the_same_key_gives_the_same_bookmark_and_says_so(play: Play, served_on:
             assert "idempotent-replayed" not in first.headers
             other = await shop.save("https://a.example/y", key="click")
             assert error(other) == (409, "idempotency_key_mismatch")
+
+    play(scene)
+
+
+def test_the_key_of_an_address_that_was_saved_before_is_kept_too(play: Play, served_on: str) -> None:
+    """Its first answer is 200, and it names that request as a key whose first answer is 201 does."""
+
+    async def scene() -> None:
+        async with a_shop(work=False, database=served_on) as shop:
+            first = await shop.save("https://a.example/x", key="one")
+            known = await shop.save("https://a.example/x", key="two")
+            again = await shop.save("https://a.example/x", key="two")
+            other = await shop.save("https://a.example/y", key="two")
+            assert [one.status_code for one in (first, known, again, other)] == [201, 200, 200, 409]
+            assert error(other) == (409, "idempotency_key_mismatch")
+            assert "idempotent-replayed" not in known.headers
+            assert again.headers["idempotent-replayed"] == "true"
+            assert {one.json()["id"] for one in (known, again)} == {first.json()["id"]}
+            assert len((await shop.list())["data"]) == 1
+            await shop.http.delete(f"/v1/bookmarks/{first.json()['id']}")
+            assert error(await shop.save("https://a.example/x", key="two")) == (409, "state_conflict")
+
+    play(scene)
+
+
+def test_many_at_once_under_one_key_for_a_saved_address_all_get_it(play: Play, served_on: str) -> None:
+    async def scene() -> None:
+        async with a_shop(work=False, database=served_on) as shop:
+            await shop.save("https://a.example/")
+            answers = await asyncio.gather(*(shop.save("https://a.example/", key="k") for _ in range(20)))
+            assert [one.status_code for one in answers] == [200] * 20
+            assert sum("idempotent-replayed" in one.headers for one in answers) == 19
+            others = await asyncio.gather(
+                *(shop.save(f"https://a.example/{number}", key="k") for number in range(5))
+            )
+            assert {error(one) for one in others} == {(409, "idempotency_key_mismatch")}
 
     play(scene)
 
@@ -166,6 +203,35 @@ def test_reprocessing_what_is_at_work_changes_nothing(play: Play) -> None:
             again = await shop.http.post(f"/v1/bookmarks/{saved['id']}/reprocess")
             assert (again.status_code, again.json()["job_id"]) == (202, saved["job_id"])
             assert len(await shop.gateway.jobs.list()) == 1
+
+    play(scene)
+
+
+def test_a_held_bookmark_says_why_it_cannot_be_processed_and_a_raised_ceiling_releases_it(
+    play: Play, served_on: str
+) -> None:
+    """Reprocess answered 202 and did nothing; after a restart with a higher ceiling it still waited for midnight."""
+
+    def shop_with(daily_usd: float) -> Any:
+        bookmarks = {"model": "m", "allow_private": True, "daily_usd": daily_usd, "call_usd": 0.4}
+        return a_shop(database=served_on, apps={"bookmarks": bookmarks})
+
+    async def scene() -> None:
+        async with a_site() as site:
+            async with shop_with(0.4) as shop:
+                await shop.saved(site.url("/first"))
+                saved = (await shop.save(site.url("/held"))).json()
+
+                async def held() -> dict[str, Any] | None:
+                    found = await shop.get(saved["id"])
+                    return found if found["waiting_until"] else None
+
+                assert "daily ceiling of $0.40 is reached" in (await until(held))["error_message"]
+                again = await shop.http.post(f"/v1/bookmarks/{saved['id']}/reprocess")
+                assert error(again) == (409, "state_conflict")
+                assert "the daily ceiling of $0.40 is reached; it goes on at" in again.text
+            async with shop_with(2.0) as shop:
+                assert (await shop.settled(saved["id"]))["status"] == "done"
 
     play(scene)
 

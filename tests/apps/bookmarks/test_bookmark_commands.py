@@ -3,24 +3,28 @@
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
-from apps.bookmarks.stage import a_shop
-from cli.command_stage import Desk
+from apps.bookmarks.stage import a_shop, simulated
+from cli.command_stage import Answer, Desk
 
 NOBODY = "http://127.0.0.1:9"
+HERE = {"bookmarks": {"model": "m", "allow_private": True}}
+"""Pages of this machine may be read: the gateway's own, for example."""
 
 
 @contextmanager
-def gateway() -> Iterator[str]:
+def gateway(*, work: bool = False, **settings: Any) -> Iterator[str]:
     """A real one, in a loop of its own: the command runs in this thread."""
     ready, done = threading.Event(), asyncio.Event()
     running: list[tuple[asyncio.AbstractEventLoop, str]] = []
 
     async def serve() -> None:
-        async with a_shop(work=False, data_dir="served") as shop:
+        async with a_shop(work=work, data_dir="served", **settings) as shop:
             running.append((asyncio.get_running_loop(), shop.served.url))
             ready.set()
             await done.wait()
@@ -95,3 +99,75 @@ def test_an_enormous_file_is_written_down_in_one_go_or_refused(desk: Desk) -> No
     refused = desk.run("bookmark", "import", "huge.html", "--url", NOBODY)
     assert refused.code == 2
     assert "import it in parts" in refused.err
+
+
+def test_one_bookmark_is_shown_with_all_that_is_known_of_it(desk: Desk) -> None:
+    with gateway() as url:
+        desk.run(
+            "bookmark", "add", "https://a.example/1", "--title", "One\x1b[2J", "--tag", "x", "--url", url
+        )
+        (listed,) = desk.run("bookmark", "list", "--json", "--url", url).json["data"]
+        shown = desk.run("bookmark", "show", listed["id"], "--url", url)
+        assert shown.code == 0
+        for words in (
+            listed["id"],
+            "https://a.example/1",
+            "One[2J",
+            "processing",
+            "x",
+            "cli",
+            listed["job_id"],
+        ):
+            assert words in shown.out
+        assert "\x1b" not in shown.out
+        assert desk.run("bookmark", "show", listed["id"], "--json", "--url", url).json == listed
+
+
+def test_a_failed_bookmark_is_shown_tried_again_and_deleted(desk: Desk) -> None:
+    """What a person does who finds one among their bookmarks; and the operator finds it by its dead letter."""
+    with gateway(work=True, models=simulated(outcome="rejected"), apps=HERE) as url:
+        desk.run("bookmark", "add", f"{url}/metrics", "--url", url)
+        failed = until_failed(desk, url)
+        assert "The model refused this page. Retry it when that has changed." in failed.out
+        bookmark_id = failed.out.split()[0]
+        job_id = desk.run("bookmark", "show", bookmark_id, "--json", "--url", url).json["job_id"]
+        shown = desk.run("dead", "show", job_id, "--url", url).out
+        assert f'"bookmark_id":"{bookmark_id}"' in shown.replace(" ", "")
+        dead = desk.run("dead", "show", job_id, "--json", "--url", url).json
+        assert dead["metadata"] == {"bookmark_id": bookmark_id}
+        retried = desk.run("bookmark", "retry", bookmark_id, "--url", url)
+        assert (retried.code, retried.out) == (0, f"{bookmark_id} is processed again\n")
+        until_failed(desk, url)
+        deleted = desk.run("bookmark", "delete", bookmark_id, "--url", url)
+        assert (deleted.code, deleted.out) == (0, f"{bookmark_id} is deleted\n")
+        assert desk.run("bookmark", "list", "--url", url).out == "There are no bookmarks.\n"
+
+
+def test_what_is_unknown_is_named_and_does_not_keep_the_others(desk: Desk) -> None:
+    with gateway() as url:
+        for number in (1, 2):
+            desk.run("bookmark", "add", f"https://a.example/{number}", "--url", url)
+        ids = [one["id"] for one in desk.run("bookmark", "list", "--json", "--url", url).json["data"]]
+        for command in ("show", "retry", "delete"):
+            unknown = desk.run("bookmark", command, "bm_nobody", "--url", url)
+            assert unknown.code == 2
+            assert "there is no bookmark 'bm_nobody'" in unknown.err
+        deleted = desk.run("bookmark", "delete", ids[0], "bm_nobody", ids[1], "--url", url)
+        assert (deleted.code, deleted.out) == (2, f"{ids[0]} is deleted\n{ids[1]} is deleted\n")
+        assert "there is no bookmark 'bm_nobody'" in deleted.err
+
+
+def test_commands_that_need_a_gateway_say_so(desk: Desk) -> None:
+    for command in ("show", "retry", "delete"):
+        answer = desk.run("bookmark", command, "bm_1", "--url", NOBODY)
+        assert answer.code == desk.run("bookmark", "list", "--url", NOBODY).code != 0
+        assert NOBODY in answer.err
+
+
+def until_failed(desk: Desk, url: str) -> Answer:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        listed = desk.run("bookmark", "list", "--json", "--status", "failed", "--url", url).json["data"]
+        if listed:
+            return desk.run("bookmark", "show", listed[0]["id"], "--url", url)
+    raise AssertionError("it does not fail")

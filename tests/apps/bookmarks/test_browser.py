@@ -60,7 +60,7 @@ def test_failed_tried_again_done(browser: Browser) -> None:
         async with opened(browser, models=simulated(script=script)) as (page, shop, site):
             await save(page, site.url())
             await reaches(page, "failed")
-            await expect(page.locator(".trouble")).to_contain_text("400")
+            await expect(page.locator(".trouble")).to_contain_text("The model refused this page.")
             await page.get_by_role("button", name="Retry").click()
             await reaches(page, "done")
             assert shop.provider.calls == 2

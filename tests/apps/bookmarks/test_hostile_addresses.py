@@ -256,7 +256,9 @@ async def twice(shop: Shop, url: str) -> tuple[int, int]:
         assert len((await shop.list())["data"]) == 1, url
         found = await tried(shop, first.json()["id"])
         # A name that nobody knows may be known tomorrow; everything else is over at once.
-        assert found["error_message"].startswith(("rejected", "transient: the name")), (url, found)
+        job = await shop.gateway.jobs.get(found["job_id"])
+        assert str(job.error).startswith(("rejected", "transient: the name")), (url, job.error)
+        assert found["error_message"].startswith("The page could not be read"), (url, found)
         assert (await shop.http.delete(f"/v1/bookmarks/{found['id']}")).status_code == 200
     return first.status_code, second.status_code
 

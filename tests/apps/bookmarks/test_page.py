@@ -16,9 +16,13 @@ STATIC = Path(str(headgate.apps.bookmarks.__file__)).parent / "static"
 FILES = {
     "/bookmarks": "html",
     "/bookmarks/app.js": "javascript",
+    "/bookmarks/cards.js": "javascript",
+    "/bookmarks/gateway.js": "javascript",
     "/bookmarks/outbox.js": "javascript",
     "/bookmarks/style.css": "css",
+    "/bookmarks/worker.js": "javascript",
 }
+SCRIPTS = [file.name for file in STATIC.glob("*.js")]
 OUTBOX = """
 const kept = new Map();
 globalThis.localStorage = { getItem: (name) => kept.get(name) ?? null, setItem: (name, text) => kept.set(name, text) };
@@ -97,7 +101,7 @@ def test_nothing_is_inline_and_nothing_comes_from_elsewhere() -> None:
 
 def test_words_of_others_become_text_and_nothing_else() -> None:
     """A title may be `<img onerror=…>`: no way from a string to markup may be in the script."""
-    for name in ("app.js", "outbox.js"):
+    for name in SCRIPTS:
         script = (STATIC / name).read_text()
         assert (
             re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|new Function", script)
@@ -110,6 +114,23 @@ def test_every_control_has_a_name_and_every_element_the_script_asks_for_is_there
     named = set(re.findall(r'<label for="([^"]+)"', page))
     assert set(re.findall(r'<(?:input|select) id="([^"]+)"', page)) == named
     assert set(re.findall(r'at\("([^"]+)"\)', script)) <= set(re.findall(r'id="([^"]+)"', page))
+
+
+def test_the_service_worker_is_for_the_page_alone_and_knows_all_of_its_files(play: Play) -> None:
+    """Its scope is the page, and a file that it forgot would be missing when the gateway is away."""
+
+    async def scene() -> None:
+        async with a_shop(work=False) as shop:
+            worker = await shop.http.get("/bookmarks/worker.js")
+            assert worker.headers["service-worker-allowed"] == "/bookmarks"
+            assert worker.headers["cache-control"] == "no-cache"
+            assert "unversioned" not in worker.text
+            (listed,) = re.findall(r"const FILES = \[(.+)\];", worker.text)
+            kept = {f"/bookmarks/{name}" for name in re.findall(r'"([^"]+)"', listed)}
+            assert kept | {"/bookmarks", "/bookmarks/worker.js"} == FILES.keys()
+            assert "/v1" not in worker.text
+
+    play(scene)
 
 
 @pytest.mark.parametrize("name", SCENES)
@@ -128,7 +149,7 @@ def test_the_scripts_parse(tmp_path: Path) -> None:
     node = shutil.which("node")
     if node is None:
         (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)("node is not installed")
-    for name in ("app.js", "outbox.js"):
+    for name in SCRIPTS:
         module = tmp_path / f"{name}.mjs"
         module.write_text((STATIC / name).read_text())
         ran = subprocess.run(

@@ -5,10 +5,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from apps.bookmarks.stage import fetching
-from apps.bookmarks.test_processing import GOOD, opened, save, settled
+from apps.bookmarks.stage import ANSWER, fetching
+from apps.bookmarks.test_processing import BAD, GOOD, opened, save, settled
 from jobstage import JobStages, on_job_stages
 
+import headgate
 from headgate.apps.bookmarks import BookmarkOptions, build
 from headgate.apps.bookmarks.desk import Desk
 from headgate.apps.bookmarks.mount import new_bookmark_id
@@ -77,6 +78,60 @@ async def test_what_a_ceiling_holds_is_done_the_next_day_and_its_record_says_so(
 
 
 @on_job_stages
+async def test_a_raised_ceiling_releases_at_the_next_start_what_the_lower_one_held(stages: JobStages) -> None:
+    low = BookmarkOptions(model="m", daily_usd=0.25, call_usd=0.25)
+    stage, desk = await opened(stages, options=low)
+    await settled(stage, desk, await save(desk, "https://a.example/1"))
+    held = [await save(desk, f"https://a.example/held/{number}") for number in range(3)]
+    await asyncio.sleep(60)
+    assert [(await desk.get(one.id, tenant="local")).status for one in held] == ["processing"] * 3
+    await stage.gateway.aclose(drain_s=0)
+    same, desk = await opened(stages, options=low)
+    await asyncio.sleep(60)
+    told = [await desk.get(one.id, tenant="local") for one in held]
+    assert ({one.status for one in told}, same.provider.calls) == ({"processing"}, 0)
+    assert all("daily ceiling of $0.25 is reached" in str(one.error_message) for one in told)
+    await same.gateway.aclose(drain_s=0)
+    high = BookmarkOptions(model="m", daily_usd=1.25, call_usd=0.25)
+    second, desk = await opened(stages, options=high)
+    await asyncio.sleep(60)
+    told = [await desk.get(one.id, tenant="local") for one in held]
+    assert ({one.status for one in told}, second.provider.calls) == ({"done"}, 3)
+
+
+@on_job_stages
+async def test_a_held_bookmark_is_processed_again_only_where_its_ceiling_allows(stages: JobStages) -> None:
+    low = BookmarkOptions(model="m", daily_usd=0.25, call_usd=0.25)
+    stage, desk = await opened(stages, options=low)
+    await settled(stage, desk, await save(desk, "https://a.example/1"))
+    held = await save(desk, "https://a.example/held")
+    await asyncio.sleep(60)
+    with pytest.raises(
+        headgate.StateConflict, match=r"the daily ceiling of \$0\.25 is reached; it goes on at"
+    ):
+        await desk.reprocess(held.id, by="me", key=None, tenant="local")
+    # Another process knows a higher ceiling; the worker here is not started anew.
+    app = build(BookmarkOptions(model="m", daily_usd=1, call_usd=0.25), fetch=fetching())
+    other = await stages.open(GOOD, tasks=app.tasks, work=False)
+    higher = Desk(other.gateway, new_bookmark_id, BookmarkOptions(model="m", daily_usd=1, call_usd=0.25))
+    again = await higher.reprocess(held.id, by="me", key=None, tenant="local")
+    assert (again.status, again.error_message, again.waiting_until) == ("processing", None, None)
+
+
+@on_job_stages
+async def test_a_bookmark_that_waits_for_its_next_attempt_is_tried_at_once(stages: JobStages) -> None:
+    stage, desk = await opened(stages, script=["transient"])
+    bookmark = await save(desk)
+    await asyncio.sleep(30)
+    assert (await desk.get(bookmark.id, tenant="local")).status == "retrying"
+    again = await desk.reprocess(bookmark.id, by="me", key=None, tenant="local")
+    assert (again.job_id, again.waiting_until) == (bookmark.job_id, None)
+    await asyncio.sleep(30)
+    done = await desk.get(bookmark.id, tenant="local")
+    assert (done.status, done.attempts, stage.provider.calls) == ("done", 2, 2)
+
+
+@on_job_stages
 async def test_a_month_s_hold_does_not_expire(stages: JobStages) -> None:
     """Jobs expire after three days; a bookmark waits for as long as its ceiling holds it."""
     options = BookmarkOptions(model="m", daily_usd=None, monthly_usd=0.2, call_usd=0.25)
@@ -109,7 +164,7 @@ async def test_two_processes_count_together(stages: JobStages) -> None:
     async def one(url: str) -> Any:
         app = build(options, fetch=fetching())
         stage = await stages.open(GOOD, tasks=app.tasks)
-        desk = Desk(stage.gateway, new_bookmark_id)
+        desk = Desk(stage.gateway, new_bookmark_id, options)
         bookmark = await save(desk, url)
         await asyncio.sleep(30)
         told = await desk.get(bookmark.id, tenant="local")
@@ -149,8 +204,22 @@ async def test_what_failed_costs_nothing_and_what_was_useless_is_paid_for(stages
     assert tally.body == {"usd": pytest.approx(0.0), "calls": 1}
     await asyncio.sleep(200)
     (tally,) = await stage.gateway.records.list(COLLECTION)
-    assert tally.body["usd"] == pytest.approx(0.25)
+    assert tally.body == {"usd": pytest.approx(0.75), "calls": 4}, (
+        "the failed call, and three useless answers"
+    )
     assert (await desk.get(bookmark.id, tenant="local")).status == "retrying"
+
+
+@on_job_stages
+async def test_every_regenerated_answer_counts(stages: JobStages) -> None:
+    """Five paid answers for two bookmarks: two of them broke the contract, and one was blank."""
+    options = BookmarkOptions(model="m", daily_usd=10, call_usd=0.40)
+    answers = [BAD, BAD, ANSWER, "", ANSWER]
+    stage, desk = await opened(stages, options=options, outcome={"outcome": "ok"}, answers=answers)
+    for number in range(2):
+        await settled(stage, desk, await save(desk, f"https://a.example/{number}"))
+    (tally,) = await stage.gateway.records.list(COLLECTION)
+    assert (stage.provider.calls, tally.body) == (5, {"usd": pytest.approx(2.00), "calls": 5})
 
 
 @on_job_stages

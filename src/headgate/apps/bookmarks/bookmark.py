@@ -7,6 +7,7 @@ import msgspec
 
 import headgate
 from headgate.apps.bookmarks.describing import Description
+from headgate.apps.bookmarks.trouble import BY_ITSELF, of_job
 
 COLLECTION: Final = "bookmarks"
 Status = Literal["saving", "processing", "retrying", "done", "failed"]
@@ -30,6 +31,8 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
     job_id: str
     contract: str
     description: Description
+    attempts: int = 1
+    """How many it took. Descriptions of older versions do not say; they took one at least."""
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,9 +77,8 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 0
 
 
-DONE: Final = Standing(status="done", llm_status="done")
 _GONE: Final = Standing(
-    status="failed", llm_status="failed", error_message="its job is gone; have it processed again"
+    status="failed", llm_status="failed", error_message="Its processing is not on record any more. Retry it."
 )
 
 
@@ -89,22 +91,24 @@ def body_of(kept: Kept) -> dict[str, Any]:
     return body
 
 
-def is_settled(record: headgate.Record, kept: Kept) -> bool:
+def settled(record: headgate.Record, kept: Kept) -> Standing | None:
     """Described by the job it has: the two were written together, so there is no need to look at the job."""
-    return kept.described is not None and kept.described.job_id == record.job_id
+    if kept.described is None or kept.described.job_id != record.job_id:
+        return None
+    return Standing(status="done", llm_status="done", attempts=kept.described.attempts)
 
 
-def standing(job: headgate.Job | None) -> Standing:
+def standing(job: headgate.Job | None, now: datetime) -> Standing:
     """What a job says about its bookmark."""
     if job is None:
         return _GONE
     match job.state:
         case headgate.JobState.PENDING:
-            waits = job.error is not None
+            waits = job.error is not None and job.run_at > now
             return Standing(
                 status="retrying" if job.attempts else "processing",
                 llm_status="queued",
-                error_message=job.error,
+                error_message=_happened(job) if waits else None,
                 waiting_until=job.run_at if waits else None,
                 attempts=job.attempts,
             )
@@ -112,10 +116,21 @@ def standing(job: headgate.Job | None) -> Standing:
             status: Status = "retrying" if job.attempts > 1 else "processing"
             return Standing(status=status, llm_status="processing", attempts=job.attempts)
         case headgate.JobState.COMPLETED:
-            return msgspec.structs.replace(DONE, attempts=job.attempts)
+            return Standing(status="done", llm_status="done", attempts=job.attempts)
         case _:
-            told = job.error or job.reason
-            return Standing(status="failed", llm_status="failed", error_message=told, attempts=job.attempts)
+            return Standing(
+                status="failed", llm_status="failed", error_message=_happened(job), attempts=job.attempts
+            )
+
+
+def _happened(job: headgate.Job) -> str | None:
+    """What happened, and what becomes of it or what the user can do. A deferral's words say it already."""
+    what = of_job(job)
+    if what is None or (job.error_class == "deferred" and not job.state.final):
+        return what
+    if not job.state.final:
+        return f"{what} {BY_ITSELF}"
+    return f"{what} {'Retry it when that has changed.' if job.reason == 'permanent' else 'Retry it.'}"
 
 
 def show(record: headgate.Record, kept: Kept, stands: Standing) -> Bookmark:

@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, Literal
 
 import msgspec
@@ -11,18 +13,19 @@ import msgspec
 import headgate
 from headgate.apps.bookmarks.bookmark import (
     COLLECTION,
-    DONE,
     Bookmark,
     Given,
     Kept,
     body_of,
-    is_settled,
     kept_in,
     search_text,
+    settled,
     show,
     standing,
 )
+from headgate.apps.bookmarks.options import BookmarkOptions
 from headgate.apps.bookmarks.processing import EXPIRES_AFTER_S, TASK
+from headgate.apps.bookmarks.spending import spent, why_held
 
 SAVE: Final = "POST /v1/bookmarks"
 REPROCESS: Final = "POST /v1/bookmarks/{bookmark_id}/reprocess"
@@ -76,11 +79,15 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
 class Desk:
     """The bookmarks of all tenants, behind their names."""
 
-    def __init__(self, gateway: headgate.Gateway, new_id: Callable[[], str]) -> None:
+    def __init__(
+        self, gateway: headgate.Gateway, new_id: Callable[[], str], options: BookmarkOptions
+    ) -> None:
         self._jobs = gateway.jobs
         self._dead_letters = gateway.dead_letters
         self._records = gateway.records
+        self._epoch = gateway.now
         self._new_id = new_id
+        self._options = options
 
     async def save(self, given: Given, *, key: str | None, tenant: str) -> tuple[Bookmark, int, bool]:
         """The bookmark, the status of the answer, and whether the key brought it back.
@@ -93,8 +100,8 @@ class Desk:
         )
         try:
             handle = await self._submit(given, new, tenant=tenant, key=key, endpoint=SAVE)
-        except headgate.RecordExists:
-            return await self._found(given.url, tenant), 200, False
+        except headgate.RecordExists as known:
+            return await self._found(given.url, tenant), 200, known.replayed
         return await self._found(given.url, tenant), 201, not handle.created
 
     async def get(self, bookmark_id: str, *, tenant: str) -> Bookmark:
@@ -122,7 +129,9 @@ class Desk:
                 return Listed(data=found, has_more=await self._more(wanted, after, tenant), last_id=after)
 
     async def reprocess(self, bookmark_id: str, *, by: str, key: str | None, tenant: str) -> Bookmark:
-        """What is at work stays at work; a dead letter is replayed; anything else gets a new job."""
+        """What is at work stays at work, and what waits for its time is due now; a dead letter is replayed; anything
+        else gets a new job.
+        """
         record = await self._record(bookmark_id, tenant)
         job = await self._job(record, tenant)
         if job is not None and job.state is headgate.JobState.DEAD_LETTER:
@@ -131,12 +140,14 @@ class Desk:
                 await self._dead_letters.replay(job.id, by=by, tenant=tenant)
         elif job is None or job.state.final:
             await self._begin_again(record, key, tenant)
+        elif job.run_at > self._now():
+            await self._make_due(job, tenant)
         return await self.get(bookmark_id, tenant=tenant)
 
     async def delete(self, bookmark_id: str, *, tenant: str, deadline_s: float | None = None) -> None:
         """Its job is stopped first: one that ended after the deletion would bring the bookmark back."""
         record = await self._record(bookmark_id, tenant)
-        if record.job_id is not None and not is_settled(record, kept_in(record)):
+        if record.job_id is not None and settled(record, kept_in(record)) is None:
             await self._stop(record.job_id, tenant, min(LETS_GO_S, deadline_s or LETS_GO_S))
         await self._records.delete(COLLECTION, bookmark_id, tenant=tenant)
 
@@ -159,6 +170,8 @@ class Desk:
             idempotency_key=key,
             endpoint=endpoint,
             dedup_key=dedup_key,
+            # For whoever reads the dead letter. The id is new with every submission, so the key does not cover it.
+            unkeyed_metadata={"bookmark_id": record.id},
             expires_after_s=EXPIRES_AFTER_S,
             records=[record],
         )
@@ -169,6 +182,15 @@ class Desk:
             COLLECTION, record.id, body_of(kept), unique_key=kept.given.url, text=search_text(kept)
         )
         await self._submit(kept.given, same, tenant=tenant, key=key, endpoint=REPROCESS, dedup_key=record.id)
+
+    async def _make_due(self, job: headgate.Job, tenant: str) -> None:
+        """At a ceiling it would only wait again."""
+        if job.error_class == "deferred":
+            now = self._now()
+            tallies = partial(self._records.list, tenant=tenant)
+            if held := why_held(await spent(tallies, now), self._options, now):
+                raise headgate.StateConflict(f"this bookmark is {held[1]}")
+        await self._jobs.make_due(job.id, tenant=tenant)
 
     async def _found(self, url: str, tenant: str) -> Bookmark:
         record = await self._records.find(COLLECTION, url, tenant=tenant)
@@ -193,14 +215,17 @@ class Desk:
 
     async def _shown(self, record: headgate.Record, tenant: str) -> Bookmark:
         kept = kept_in(record)
-        if is_settled(record, kept):
-            return show(record, kept, DONE)
-        stands = standing(await self._job(record, tenant))
+        if (done := settled(record, kept)) is not None:
+            return show(record, kept, done)
+        stands = standing(await self._job(record, tenant), self._now())
         if stands.status == "done":
             # It ended between our two looks: its description is there by now.
             record = await self._records.get(COLLECTION, record.id, tenant=tenant) or record
             kept = kept_in(record)
         return show(record, kept, stands)
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._epoch(), UTC)
 
     async def _job(self, record: headgate.Record, tenant: str) -> headgate.Job | None:
         try:

@@ -21,7 +21,7 @@ def build(options: BookmarkOptions, *, fetch: Fetch = headgate.fetch) -> headgat
         raise headgate.SettingsError(f"apps.bookmarks: {MISSING_EXTRA}")
 
     def routes(gateway: headgate.Gateway) -> Sequence[headgate.AppRoute]:
-        return [*Api(Desk(gateway, new_bookmark_id), options).routes(), *page_routes()]
+        return [*Api(Desk(gateway, new_bookmark_id, options), options).routes(), *page_routes()]
 
     spending = Spending(options, lambda: secrets.token_hex(8))
     return headgate.App(name="bookmarks", tasks=[bookmark_task(options, spending, fetch)], routes=routes)

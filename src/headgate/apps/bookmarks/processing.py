@@ -1,5 +1,6 @@
 """The task `bookmark`: fetch, extract, describe. What was fetched or paid for once is not fetched or paid for again."""
 
+from functools import partial
 from typing import Any, Final
 
 import headgate
@@ -9,6 +10,7 @@ from headgate.apps.bookmarks.describing import Description
 from headgate.apps.bookmarks.options import BookmarkOptions
 from headgate.apps.bookmarks.reading import Fetch, Page, read_page
 from headgate.apps.bookmarks.spending import Spending
+from headgate.apps.bookmarks.trouble import of_description, of_page, told
 
 TASK: Final = "bookmark"
 RETRY: Final = headgate.RetryPolicy(
@@ -29,11 +31,14 @@ def bookmark_task(
         total_s=options.fetch_s,
     )
 
-    @headgate.task(TASK, model=options.model, retry=RETRY, timeout_s=TIMEOUT_S)
+    # A ceiling that holds jobs may be another one after a restart.
+    @headgate.task(TASK, model=options.model, retry=RETRY, timeout_s=TIMEOUT_S, due_on_start=True)
     async def bookmark(ctx: headgate.Context, given: Given) -> dict[str, Any]:
         await _own_record(ctx, given)
-        page = await ctx.step("page", lambda: read_page(given.url, fetch, rules), type=Page)
-        described = await ctx.step("description", lambda: _describe(ctx, given, page), type=Description)
+        async with told(ctx, partial(of_page, max_bytes=options.page_bytes)):
+            page = await ctx.step("page", lambda: read_page(given.url, fetch, rules), type=Page)
+        async with told(ctx, of_description):
+            described = await ctx.step("description", lambda: _describe(ctx, given, page), type=Description)
         return await _keep(ctx, given, described)
 
     async def _describe(ctx: headgate.Context, given: Given, page: Page) -> Description:
@@ -55,6 +60,7 @@ async def _keep(ctx: headgate.Context, given: Given, description: Description) -
         job_id=ctx.job.id,
         contract=describing.VERSION,
         description=description,
+        attempts=ctx.job.attempt,
     )
     kept = Kept(given=kept_in(record).given, described=described)
     ctx.save(COLLECTION, record.id, body_of(kept), unique_key=given.url, text=search_text(kept))

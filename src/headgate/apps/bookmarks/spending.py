@@ -6,7 +6,7 @@ A call's price is reserved before it and corrected after it: a process that dies
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -63,23 +63,21 @@ class Spending:
         """Around a call: `RetryLater` when a ceiling is reached, else what it costs is written down."""
         now = datetime.fromtimestamp(ctx.now(), UTC)
         async with self._lock:
-            if held := why_held(await _spent(ctx, now), self._options, now):
+            if held := why_held(await spent(ctx.records.list, now), self._options, now):
                 raise headgate.RetryLater(*held)
             await self._add(ctx, now, RESERVED_USD, calls=1)
-        before_usd = ctx.llm.cost_usd
-        assumed_usd = 0.0
+        llm = ctx.llm
+        calls, usd, unpriced = llm.calls, llm.cost_usd, llm.unpriced
         try:
             yield
-            assumed_usd = self._options.call_usd
-        except headgate.OutputInvalid:
-            assumed_usd = self._options.call_usd  # It was paid for all the same.
-            raise
         finally:
-            cost_usd = (ctx.llm.cost_usd - before_usd) or assumed_usd
+            # Every answer is paid for, also one that had to be generated again.
+            cost_usd = llm.cost_usd - usd + (llm.unpriced - unpriced) * self._options.call_usd
             # The tally is kept in here, too: what cannot be written now is written with the next call's.
             with contextlib.suppress(headgate.StoreUnavailable):
                 async with self._lock:
-                    await self._add(ctx, now, cost_usd - RESERVED_USD)
+                    more = max(0, llm.calls - calls - 1)
+                    await self._add(ctx, now, cost_usd - RESERVED_USD, calls=more)
 
     async def _add(self, ctx: headgate.Context, now: datetime, usd: float, *, calls: int = 0) -> None:
         day = now.date().isoformat()
@@ -92,12 +90,12 @@ class Spending:
         await ctx.records.put(COLLECTION, f"{day}-{self._name}", msgspec.to_builtins(tally))
 
 
-async def _spent(ctx: headgate.Context, now: datetime) -> Spent:
-    """Ids begin with their day, and lists with the newest: the month is read and no more."""
+async def spent(tallies: Callable[..., Awaitable[Sequence[headgate.Record]]], now: datetime) -> Spent:
+    """`tallies` lists one tenant's records. Ids begin with their day, and lists with the newest: no more than the month is read."""
     day, month = now.date().isoformat(), now.strftime("%Y-%m")
     today_usd = month_usd = 0.0
     after: str | None = None
-    while page := await ctx.records.list(COLLECTION, limit=_PAGE, after=after):
+    while page := await tallies(COLLECTION, limit=_PAGE, after=after):
         for tally in page:
             if not tally.id.startswith(month):
                 return Spent(today_usd, month_usd)

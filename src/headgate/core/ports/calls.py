@@ -13,8 +13,12 @@ class Llm(Protocol):
 
     upstream: str | None
     """Who answered last; the job's history tells."""
+    calls: int
+    """Calls to providers in this run, those that failed too."""
     cost_usd: float
     """What the answers of this run cost, the unusable ones too, as far as their price is known."""
+    unpriced: int
+    """How many answers of this run have no known price, the unusable ones too."""
 
     async def complete(
         self,

@@ -89,6 +89,14 @@ class Jobs(Protocol):
         """None when there is no such job. A running job is only marked: its worker hears of it."""
         ...
 
+    async def make_due(self, job_id: str, *, now: float, tenant: str) -> bool:
+        """A pending job that waits for its time waits no longer; False when there is no such job."""
+        ...
+
+    async def make_deferred_due(self, tasks: Sequence[str], *, now: float) -> int:
+        """The same for all deferred jobs of these tasks; those that failed, or were submitted for later, keep their time."""
+        ...
+
     async def replay(
         self,
         job_ids: Sequence[str],

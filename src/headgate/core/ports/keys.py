@@ -26,6 +26,12 @@ class Keys(Protocol):
         """True when the answer of this lease is recorded. Idempotent: the first answer stays."""
         ...
 
+    async def keep_answer(
+        self, tenant: str, claim: KeyClaim, *, status: int, body: bytes, now: float
+    ) -> Verdict:
+        """Take a key for an answer that is known already. `Run`: taken; anything else: what the key was used for before."""
+        ...
+
     async def free(self, tenant: str, claim: KeyClaim, lease: int) -> bool:
         """The outcome was a failure, or nothing was sent: the key may run again."""
         ...

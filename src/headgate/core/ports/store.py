@@ -32,6 +32,11 @@ class Store(Jobs, Batches, Claims, Upkeep, Keys, AccessKeys, Records, Protocol):
     def health(self) -> StoreHealth: ...
 
     @property
+    def files_removed(self) -> bool:
+        """Whether its files were removed or replaced while in use: nothing is accepted until a person acts."""
+        ...
+
+    @property
     def clock_ahead_s(self) -> float | None:
         """How far the database's clock was ahead of ours when it was last looked at; None where there is only one."""
         ...

@@ -2,6 +2,8 @@
 
 import os
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -29,18 +31,23 @@ def open_shared(path: Path, *, vfs: str | None = None) -> apsw.Connection:
     """A connection whose commits are on the disk when they return."""
     check_version()
     connection = apsw.Connection(os.fspath(path), vfs=vfs)
-    connection.set_busy_timeout(BUSY_MS)
-    _write_ahead(connection)
-    connection.pragma("synchronous", "full")
+    try:
+        connection.set_busy_timeout(BUSY_MS)
+        # Whoever makes the file switches it over and needs it alone for that.
+        patiently(partial(connection.pragma, "journal_mode", "wal"))
+        connection.pragma("synchronous", "full")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 
-def _write_ahead(connection: apsw.Connection) -> None:
-    """Whoever makes the file switches it over and needs it alone for that; SQLite does not wait here by itself."""
+def patiently(action: Callable[[], object]) -> None:
+    """Try again while another process is in the way: there are things that SQLite does not wait for by itself."""
     until = time.monotonic() + BUSY_MS / 1000
     while True:
         try:
-            connection.pragma("journal_mode", "wal")
+            action()
         except apsw.BusyError:
             if time.monotonic() > until:
                 raise

@@ -31,6 +31,10 @@ _UNREAD_LOG: Final = (
     "its last changes are in the log beside it (-wal), and to read that takes a folder that can be written;"
     " copy the folder elsewhere and look there"
 )
+LOST_LOG: Final = (
+    "{} was removed, emptied or replaced while in use; stop all processes that use the database, then start them again."
+    " Until then nothing is accepted"
+)
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 _ADVICE: Final[tuple[tuple[type[Exception], str], ...]] = (
     (apsw.BusyError, "another process keeps it locked"),
@@ -46,12 +50,24 @@ LITTLE_ROOM_BYTES: Final = 64 * 1024
 """SQLite keeps notes of this order beside the file before it can even look at it."""
 
 
+class FilesRemoved(StoreUnavailable):
+    """The database's files were removed or replaced while in use: a person must put them back, or restart."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, waiting_helps=False)
+
+
 def translated(error: BaseException, name: str, path: Path) -> BaseException:
     """The library's errors as ours; our own and plain mistakes pass as they are."""
     if isinstance(error, OSError) and error.errno in _NO_ROOM:
         why = _FULL
     elif isinstance(error, StoreUnavailable) or not isinstance(error, OF_THE_STORE):
         return error
+    elif isinstance(error, apsw.IOError) and lacks_its_log(path):
+        why = LOST_LOG.format(f"{path}-wal")
+        removed = FilesRemoved(f"{name}: {why}")
+        removed.__cause__ = error
+        return removed
     else:
         why = _why(error, path)
     unavailable = StoreUnavailable(
@@ -59,6 +75,16 @@ def translated(error: BaseException, name: str, path: Path) -> BaseException:
     )
     unavailable.__cause__ = error
     return unavailable
+
+
+def lacks_its_log(path: Path) -> bool:
+    """Its index is there (`-shm`, of a process that uses it), and the log itself is missing or empty."""
+    log, index = (path.with_name(f"{path.name}{suffix}") for suffix in ("-wal", "-shm"))
+    return _has_content(index) and not _has_content(log)
+
+
+def _has_content(file: Path) -> bool:
+    return file.exists() and file.stat().st_size > 0
 
 
 def _why(error: BaseException, path: Path) -> str:

@@ -80,16 +80,15 @@ def error_answer(
         # A redirect, or "not found" in words that are not Bedrock's: somebody else lives there.
         failure = msgspec.structs.replace(failure, kind=FailureKind.MISCONFIGURED)
         hint = _WRONG_URL
-    message = _message(f"{status} from {host}", text, hint)
-    return ProviderFailure(msgspec.structs.replace(failure, message=message))
+    return _failure(failure, f"{status} from {host}", text, hint)
 
 
 def error_event(code: str, text: str | None, payload: bytes, *, host: str) -> ProviderFailure:
     """An error inside a stream: its code begins with a small letter there, and no status comes with it."""
     code = _bare(code[:1].upper() + code[1:]) or "ModelStreamErrorException"
     where = f"{code} inside the stream from {host}"
-    message = _message(where, text or _read_error(payload).message or "", _HINTS.get(code, ""))
-    return ProviderFailure(from_answer(None, code=code, message=message, now=datetime.now(UTC)))
+    failure = from_answer(None, code=code, now=datetime.now(UTC))
+    return _failure(failure, where, text or _read_error(payload).message or "", _HINTS.get(code, ""))
 
 
 def _read_error(body: bytes) -> ErrorBody:
@@ -113,6 +112,8 @@ def _struck(text: str, secrets: Iterable[str]) -> str:
     return text
 
 
-def _message(where: str, text: str, hint: str) -> str:
+def _failure(failure: Failure, where: str, text: str, hint: str) -> ProviderFailure:
     said = " ".join(text.split())[:LONGEST_MESSAGE_CHARS]
-    return where + (f": {said}" if said else "") + (f"; {hint}" if hint else "")
+    advice = f"; {hint}" if hint else ""
+    message = where + (f": {said}" if said else "") + advice
+    return ProviderFailure(msgspec.structs.replace(failure, message=message), own=where + advice, said=said)

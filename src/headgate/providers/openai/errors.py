@@ -69,9 +69,12 @@ class ErrorReader:
 
     def _told(self, failure: Failure, what: str, said: str) -> ProviderFailure:
         hint = _HINTS.get(failure.status or 0) if failure.kind is FailureKind.MISCONFIGURED else None
-        text = ": ".join(filter(None, (what, " ".join(self._hide(said).split()))))
-        message = f"{text} ({hint})" if hint else text
-        return ProviderFailure(msgspec.structs.replace(failure, message=message))
+        said = " ".join(self._hide(said).split())
+        advice = f" ({hint})" if hint else ""
+        message = ": ".join(filter(None, (what, said))) + advice
+        return ProviderFailure(
+            msgspec.structs.replace(failure, message=message), own=what + advice, said=said
+        )
 
     def _hide(self, text: str) -> str:
         for secret in self._secrets:

@@ -9,17 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from headgate.core.errors import HeadgateError, KeyInProgress, KeyMismatch, StoreUnavailable
-from headgate.core.idempotency import (
-    InProgress,
-    KeyClaim,
-    KeyRow,
-    KeyState,
-    Mismatch,
-    SameJob,
-    Unknown,
-    decide,
-)
+from headgate.core.errors import HeadgateError, KeyInProgress, KeyMismatch, RecordExists, StoreUnavailable
+from headgate.core.idempotency import KeyClaim, KeyRow, KeyState, Unknown, decide, known_job
 from headgate.core.job import Accepted, NewJob
 from headgate.stores.postgres.base import SQL
 from headgate.stores.postgres.columns import columns, job_row
@@ -82,7 +73,7 @@ class _Sorting:
             for job in call.jobs:
                 try:
                     places[-1].append(self._place(job, call.now))
-                except (KeyMismatch, KeyInProgress) as mistake:
+                except (KeyMismatch, KeyInProgress, RecordExists) as mistake:
                     return places, mistake
         return places, None
 
@@ -130,15 +121,7 @@ class _Sorting:
 def _job_of(row: KeyRow, claim: KeyClaim, now: float) -> str | None:
     """The job that has the key already; None when the key may be used."""
     verdict = decide(row, claim.request_hash, owner_lives=True, unknown=Unknown.RERUN, now=now)
-    match verdict:
-        case SameJob(job_id=job_id):
-            return job_id
-        case Mismatch():
-            raise KeyMismatch(claim.key)
-        case InProgress():
-            raise KeyInProgress(f"idempotency key {claim.key[:100]!r} is in use", retry_after_s=1.0)
-        case _:
-            return None
+    return known_job(verdict, claim.key)
 
 
 # ---- Inside the transaction -----------------------------------------------------------------------------
@@ -187,7 +170,10 @@ async def _take_keys(
 
 
 def _key_row(row: Sequence[object]) -> KeyRow:
-    names = ("state", "request_hash", "lease", "owner", "expires_at", "job_id", "response_status")
+    names = (
+        *("state", "request_hash", "lease", "owner", "expires_at", "job_id"),
+        *("response_status", "response_body"),
+    )
     values = dict(zip(names, row, strict=True))
     return KeyRow(**{**values, "state": KeyState(str(values["state"]))})  # type: ignore[arg-type]  # the table's types
 

@@ -9,8 +9,10 @@ What is repeated, and what is not:
 """
 
 import asyncio
+import contextlib
+import socket
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
 import asyncpg  # type: ignore[import-untyped]
@@ -41,6 +43,29 @@ STATEMENT_S: Final = 3
 MOST_TRIES: Final = 5
 SILENT_MS: Final = 3000
 """A node that falls silent amid a transaction holds its row locks no longer than this: others want its jobs."""
+_BEGIN: Final = (
+    "BEGIN ISOLATION LEVEL READ COMMITTED;"
+    # In the same message: a node that falls silent right after it is limited as well. Only for this transaction,
+    # because behind a pooler the connection is others' too.
+    f" SET LOCAL idle_in_transaction_session_timeout = {SILENT_MS}"
+)
+KEEPALIVE_IDLE_S: Final = 15
+KEEPALIVE_INTERVAL_S: Final = 5
+KEEPALIVE_COUNT: Final = 3
+UNANSWERED_MS: Final = 30_000
+"""A connection whose other end is gone without a word is closed after about half a minute, at both ends."""
+_SERVER_KEEPALIVE: Final = {
+    "tcp_keepalives_idle": str(KEEPALIVE_IDLE_S),
+    "tcp_keepalives_interval": str(KEEPALIVE_INTERVAL_S),
+    "tcp_keepalives_count": str(KEEPALIVE_COUNT),
+    "tcp_user_timeout": str(UNANSWERED_MS),
+}
+_CLIENT_KEEPALIVE: Final = {
+    "TCP_KEEPIDLE": KEEPALIVE_IDLE_S,
+    "TCP_KEEPINTVL": KEEPALIVE_INTERVAL_S,
+    "TCP_KEEPCNT": KEEPALIVE_COUNT,
+    "TCP_USER_TIMEOUT": UNANSWERED_MS,
+}
 
 
 class Database:
@@ -72,6 +97,7 @@ class Database:
                     self._address.dsn,
                     min_size=0,
                     max_size=MOST_CONNECTIONS,
+                    init=_keep_alive,
                     reset=_leave_as_it_is,
                     max_inactive_connection_lifetime=0,
                     **self._options(),
@@ -97,7 +123,9 @@ class Database:
     async def connect(self) -> Connection:
         """A connection apart from the pool."""
         with self._clock.outside():
-            return await asyncpg.connect(self._address.dsn, **self._options())
+            connection = await asyncpg.connect(self._address.dsn, **self._options())
+            await _keep_alive(connection)
+            return connection
 
     async def read(self, statement: str, *arguments: Any) -> list[Row]:
         async def query(connection: Connection) -> list[Row]:
@@ -137,10 +165,7 @@ class Database:
         """All of `body` or nothing. It may be run several times, so it keeps nothing from one try to the next."""
 
         async def together(connection: Connection) -> T:
-            async with connection.transaction(isolation="read_committed"):
-                if self._apart:
-                    # A pooler's connections are others' too: nothing may outlive the transaction.
-                    await connection.execute(f"set local idle_in_transaction_session_timeout = {SILENT_MS}")
+            async with _transaction(connection):
                 result = await body(connection)
                 failpoints.reach([verb], "before_commit")
             failpoints.reach([verb], "after_commit")
@@ -153,7 +178,7 @@ class Database:
             return use
 
         async def together(connection: Connection) -> T:
-            async with connection.transaction(isolation="read_committed"):
+            async with _transaction(connection):
                 return await use(connection)
 
         return together
@@ -180,9 +205,10 @@ class Database:
                     if again and may_repeat:
                         again = False
                         continue
+                ours = translated(error, self._name)
                 if is_outage(error):
-                    self._on_trouble(error)
-                raise translated(error, self._name) from error
+                    self._on_trouble(ours)
+                raise ours from error
             self._on_trouble(None)
             return result
         raise AssertionError("unreachable: the last try returns or raises")
@@ -224,16 +250,40 @@ class Database:
             await self._pool.expire_connections()
 
     def _options(self) -> dict[str, Any]:
-        settings = {"application_name": "headgate"}
-        if not self._apart:
-            settings["idle_in_transaction_session_timeout"] = str(SILENT_MS)
+        # A pooler is asked for nothing that it may not know; its own connections to the server are its own business.
+        settings = {} if self._apart else _SERVER_KEEPALIVE
         return {
             "timeout": CONNECT_S,
             "command_timeout": COMMAND_S,
             "statement_cache_size": self._address.statement_cache_size,
             "max_cached_statement_lifetime": STATEMENT_S,
-            "server_settings": settings,
+            "server_settings": {"application_name": "headgate", **settings},
         }
+
+
+@contextlib.asynccontextmanager
+async def _transaction(connection: Connection) -> AsyncIterator[None]:
+    """As asyncpg's own, but for what goes out together with its BEGIN."""
+    await connection.execute(_BEGIN)
+    try:
+        yield
+    except BaseException:
+        if not connection.is_closed():
+            await connection.execute("ROLLBACK;")
+        raise
+    await connection.execute("COMMIT;")
+
+
+async def _keep_alive(connection: Connection) -> None:
+    """Idle connections notice that the other end is gone, the one that listens above all."""
+    own = connection._transport.get_extra_info("socket")  # noqa: SLF001 - asyncpg shows it nowhere else
+    if own is None or own.family not in {socket.AF_INET, socket.AF_INET6}:
+        return
+    own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _CLIENT_KEEPALIVE.items():
+        # Not every system has them all.
+        if option := getattr(socket, name, None):
+            own.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _marked(verb: str, use: Use[T]) -> Use[T]:

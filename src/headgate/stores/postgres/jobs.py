@@ -147,6 +147,20 @@ class JobVerbs(Verbs):
 
         return await self._database.transact("cancel", cancel)
 
+    async def make_due(self, job_id: str, *, now: float, tenant: str) -> bool:
+        asked = (sayable(job_id), tenant, now)
+        made = await self._database.write("make_due", SQL.make_due, *asked)
+        if made:
+            self._ring()
+        return bool(made)
+
+    async def make_deferred_due(self, tasks: Sequence[str], *, now: float) -> int:
+        asked = (list(tasks), now)
+        made = await self._database.write("make_deferred_due", SQL.make_deferred_due, *asked, again=True)
+        if made:
+            self._ring()
+        return len(made)
+
     async def replay(
         self,
         job_ids: Sequence[str],

@@ -113,6 +113,16 @@ from headgate.finished_jobs
 where id = any($1::text[]) and ($2::text is null or tenant = $2) and state = 'dead_letter'
 for update
 
+-- name: make_due
+update headgate.jobs set state = case when crashes >= 2 then 'suspect' else 'ready' end, run_at = $3::float8,
+    due = $3::float8 + priority * 60.0 - case when lane = 'interactive' then 600.0 else 0.0 end
+where id = $1 and tenant = $2 and state = 'scheduled' returning id
+
+-- name: make_deferred_due
+update headgate.jobs set state = case when crashes >= 2 then 'suspect' else 'ready' end, run_at = $2::float8,
+    due = $2::float8 + priority * 60.0 - case when lane = 'interactive' then 600.0 else 0.0 end
+where state = 'scheduled' and error_class = 'deferred' and task = any($1::text[]) returning id
+
 -- name: replay_jobs
 -- Dead letters as a new generation. One whose work another live job does already stays where it is.
 with moved as (

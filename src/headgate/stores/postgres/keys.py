@@ -54,6 +54,21 @@ class KeyVerbs(Verbs):
             await self._database.write("finish_key", SQL.finish_key, *fenced, status, body, again=True)
         )
 
+    async def keep_answer(
+        self, tenant: str, claim: KeyClaim, *, status: int, body: bytes, now: float
+    ) -> Verdict:
+        name = (tenant, claim.endpoint, claim.key)
+        answer = (claim.request_hash, int(now * 1e6), now, claim.expires_at, status, body)
+        while True:
+            taken = await self._database.write("keep_answer", SQL.keep_answer, *name, *answer)
+            if taken:
+                return Run(taken[0][0])
+            rows = await self._database.read(SQL.find_key, *name)
+            known = _key(rows[0]) if rows else None
+            verdict = decide(known, claim.request_hash, owner_lives=True, unknown=Unknown.RERUN, now=now)
+            if not isinstance(verdict, Run):  # Else it was purged or has expired since.
+                return verdict
+
     async def free(self, tenant: str, claim: KeyClaim, lease: int) -> bool:
         fenced = (tenant, claim.endpoint, claim.key, lease)
         return bool(await self._database.write("free_key", SQL.free_key, *fenced, again=True))

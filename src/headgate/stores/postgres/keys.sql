@@ -16,7 +16,7 @@ returning tenant, endpoint, key
 
 -- name: find_keys
 select known.tenant, known.endpoint, known.key, known.state, known.request_hash, known.lease, known.owner,
-       known.expires_at, known.job_id, known.response_status
+       known.expires_at, known.job_id, known.response_status, known.response_body
 from (select unnest($1::text[]) as tenant, unnest($2::text[]) as endpoint, unnest($3::text[]) as key) as wanted
 join headgate.idempotency_keys as known
   on known.tenant = wanted.tenant and known.endpoint = wanted.endpoint and known.key = wanted.key
@@ -39,6 +39,23 @@ on conflict (tenant, endpoint, key) do update set
     response_body = null, created_at = excluded.created_at, expires_at = excluded.expires_at
 where idempotency_keys.expires_at <= excluded.created_at
 returning lease
+
+-- name: keep_answer
+-- New, or over one that has expired: done with this answer at once.
+insert into headgate.idempotency_keys (tenant, endpoint, key, request_hash, state, lease, created_at, expires_at,
+                                       response_status, response_body)
+values ($1, $2, $3, $4, 'done', $5, $6, $7, $8, $9)
+on conflict (tenant, endpoint, key) do update set
+    request_hash = excluded.request_hash, state = excluded.state, owner = null,
+    lease = greatest(excluded.lease, idempotency_keys.lease + 1), job_id = null,
+    response_status = excluded.response_status, response_body = excluded.response_body,
+    created_at = excluded.created_at, expires_at = excluded.expires_at
+where idempotency_keys.expires_at <= excluded.created_at
+returning lease
+
+-- name: find_key
+select state, request_hash, lease, owner, expires_at, job_id, response_status, response_body
+from headgate.idempotency_keys where tenant = $1 and endpoint = $2 and key = $3
 
 -- name: lock_key
 select state, request_hash, lease, owner, expires_at, job_id, response_status, response_body,

@@ -54,6 +54,10 @@ class PostgresStore(JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, Acc
     def health(self) -> StoreHealth:
         return self._listeners.health
 
+    @property
+    def files_removed(self) -> bool:
+        return False
+
     async def open(self) -> None:
         try:
             await self._database.open()
@@ -63,7 +67,7 @@ class PostgresStore(JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, Acc
             await self._bell.start(self._listeners.ring)
         except StoreUnavailable as error:
             await self._database.aclose()
-            raise while_opening(error, self.name) from error.__cause__
+            raise while_opening(error) from error.__cause__
         except BaseException:
             await self._database.aclose()
             raise

@@ -41,6 +41,12 @@ _OPERATORS: Final = (
     asyncpg.ClientConfigurationError,
 )
 """What only the operator can mend; waiting does not."""
+_FORGOTTEN_STATEMENTS: Final = (
+    asyncpg.InvalidSQLStatementNameError,
+    asyncpg.DuplicatePreparedStatementError,
+)
+"""A prepared statement is not where it was prepared: another server connection answers now."""
+_POOLER: Final = "behind a pooler such as PgBouncer add ?statement_cache_size=0 to the database's URL"
 _ADVICE: Final[tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...]] = (
     (asyncpg.TooManyConnectionsError, "it has no connection left for us"),
     (asyncpg.CannotConnectNowError, "it is starting or stopping"),
@@ -66,15 +72,15 @@ def translated(error: BaseException, name: str) -> BaseException:
     else:
         ours = StoreUnavailable(
             f"{name}: {_why(error)} ({type(error).__name__}: {error})",
-            waiting_helps=not isinstance(error, _OPERATORS),
+            waiting_helps=not (isinstance(error, _OPERATORS) or _is_a_poolers(error)),
         )
     ours.__cause__ = error
     return ours
 
 
-def while_opening(error: StoreUnavailable, name: str) -> HeadgateError:
+def while_opening(error: StoreUnavailable) -> HeadgateError:
     """What only the operator can mend is told as such, at the start at least."""
-    return SettingsError(f"{name}: {error.__cause__}") if isinstance(error.__cause__, _OPERATORS) else error
+    return error if error.waiting_helps else SettingsError(str(error))
 
 
 def is_outage(error: BaseException) -> bool:
@@ -96,5 +102,13 @@ def is_clash(error: BaseException) -> bool:
     return isinstance(error, _CLASHES)
 
 
+def _is_a_poolers(error: BaseException) -> bool:
+    """PgBouncer's refusal of a setting has the code of all its refusals, and only its words of its own."""
+    refused = isinstance(error, asyncpg.ProtocolViolationError) and "startup parameter" in str(error)
+    return refused or isinstance(error, _FORGOTTEN_STATEMENTS)
+
+
 def _why(error: BaseException) -> str:
+    if _is_a_poolers(error):
+        return _POOLER
     return next((advice for kinds, advice in _ADVICE if isinstance(error, kinds)), "it failed")

@@ -1,6 +1,6 @@
 """Reading a database URL: what asyncpg gets, what is ours, and what people may see of it (never the password).
 
-Ours are two parameters: `statement_cache_size` (0 behind a PgBouncer that knows no prepared statements) and
+Ours are two parameters: `statement_cache_size` (0 behind PgBouncer) and
 `listen` (on or off). Without a word about it, whoever has no statement cache does not listen either: behind a
 pooler in transaction mode, LISTEN would reach somebody else.
 """

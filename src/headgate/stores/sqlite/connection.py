@@ -7,6 +7,7 @@ from typing import Any, Final
 import apsw
 
 from headgate.machine.sqlite.opening import open_shared
+from headgate.machine.sqlite.troubles import lacks_its_log
 from headgate.stores import failpoints, sql
 
 CACHE_KIB: Final = 64 * 1024
@@ -42,7 +43,8 @@ def connect(path: Path, *, vfs: str | None = None, lasting: bool = True) -> apsw
 def _lies_still(path: Path) -> bool:
     """Nothing of it waits in a log: all there is can be read without writing anything beside it."""
     log = path.with_name(f"{path.name}-wal")
-    return os.access(path, os.R_OK) and not (log.exists() and log.stat().st_size)
+    waits = lacks_its_log(path) or (log.exists() and log.stat().st_size)
+    return os.access(path, os.R_OK) and not waits
 
 
 def _to_look_only(path: Path, vfs: str | None) -> apsw.Connection:

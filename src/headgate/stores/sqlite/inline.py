@@ -30,5 +30,5 @@ class InlineWriter(Writer):
 
     async def aclose(self) -> None:
         self._closed = True
-        if self._connection is not None:
-            self._connection.close()
+        self._look()
+        self._reopen()

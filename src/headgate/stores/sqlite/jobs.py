@@ -6,8 +6,7 @@ from typing import Any, Final
 import apsw
 import msgspec
 
-from headgate.core.errors import KeyInProgress, KeyMismatch
-from headgate.core.idempotency import InProgress, KeyClaim, KeyState, Mismatch, SameJob, Unknown, decide
+from headgate.core.idempotency import KeyClaim, KeyState, Unknown, decide, known_job
 from headgate.core.job import Accepted, Cause, Edit, Entry, Job, JobState, NewJob
 from headgate.core.ports.jobs import Backlog, CancelAnswer, JobFilter
 from headgate.stores.listeners import SOON_S
@@ -97,6 +96,20 @@ class JobVerbs(Verbs):
         entry = entry_line(Entry(outcome="cancelled", at=now, message=why))
         asked = {"id": job_id, "tenant": tenant, "now": now, "why": why, "entry": entry}
         return await self._write("cancel", lambda db: _cancel(db, asked))
+
+    async def make_due(self, job_id: str, *, now: float, tenant: str) -> bool:
+        asked = {"id": job_id, "tenant": tenant, "now": now}
+        made = await self._write("make_due", lambda db: changes(db, SQL.make_due, asked))
+        if made:
+            self._ring()
+        return made > 0
+
+    async def make_deferred_due(self, tasks: Sequence[str], *, now: float) -> int:
+        asked = {"tasks": msgspec.json.encode(tasks).decode(), "now": now}
+        made = await self._write("make_deferred_due", lambda db: changes(db, SQL.make_deferred_due, asked))
+        if made:
+            self._ring()
+        return made
 
     async def replay(
         self,
@@ -203,15 +216,7 @@ def _look_up(db: apsw.Connection, tenant: str, claim: KeyClaim, now: float) -> t
     """The job that has the key already, or the lease to take it with."""
     row = find_key(db, tenant, claim)
     verdict = decide(row, claim.request_hash, owner_lives=True, unknown=Unknown.RERUN, now=now)
-    match verdict:
-        case SameJob(job_id=job_id):
-            return job_id, 0
-        case Mismatch():
-            raise KeyMismatch(claim.key)
-        case InProgress():
-            raise KeyInProgress(f"idempotency key {claim.key[:100]!r} is in use", retry_after_s=1.0)
-        case _:
-            return None, getattr(verdict, "lease", 0)
+    return known_job(verdict, claim.key), getattr(verdict, "lease", 0)
 
 
 def _give_key(

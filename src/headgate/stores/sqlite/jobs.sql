@@ -70,6 +70,16 @@ where id = :id and (:tenant is null or tenant = :tenant) and state = 'running'
 -- name: state_of
 select state from jobs where id = :id and (:tenant is null or tenant = :tenant)
 
+-- name: make_due
+update jobs set state = case when crashes >= 2 then 'suspect' else 'ready' end, run_at = :now,
+    due = :now + priority * 60.0 - (lane = 'interactive') * 600.0
+where id = :id and tenant = :tenant and state = 'scheduled'
+
+-- name: make_deferred_due
+update jobs set state = case when crashes >= 2 then 'suspect' else 'ready' end, run_at = :now,
+    due = :now + priority * 60.0 - (lane = 'interactive') * 600.0
+where state = 'scheduled' and error_class = 'deferred' and task in (select value from json_each(:tasks))
+
 -- name: replay_job
 -- A dead letter as a new generation. One whose work another live job does already stays where it is.
 update or ignore jobs set

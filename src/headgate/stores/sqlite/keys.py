@@ -44,6 +44,23 @@ class KeyVerbs(Verbs):
         named = {"tenant": tenant, "endpoint": claim.endpoint, "key": claim.key, "lease": lease}
         return await self._mark("finish_key", SQL.finish_key, {**named, "status": status, "body": body})
 
+    async def keep_answer(
+        self, tenant: str, claim: KeyClaim, *, status: int, body: bytes, now: float
+    ) -> Verdict:
+        def keep(db: apsw.Connection) -> Verdict:
+            row = find_key(db, tenant, claim)
+            verdict = decide(row, claim.request_hash, owner_lives=True, unknown=Unknown.RERUN, now=now)
+            if isinstance(verdict, Run):
+                state = KeyState.RESERVED
+                take_key(
+                    db, tenant, claim, lease=verdict.lease, state=state, owner=None, job_id=None, now=now
+                )
+                named = {"tenant": tenant, "endpoint": claim.endpoint, "key": claim.key}
+                db.execute(SQL.finish_key, {**named, "lease": verdict.lease, "status": status, "body": body})
+            return verdict
+
+        return await self._write("keep_answer", keep)
+
     async def free(self, tenant: str, claim: KeyClaim, lease: int) -> bool:
         return await self._mark("free_key", SQL.free_key, (tenant, claim.endpoint, claim.key, lease))
 

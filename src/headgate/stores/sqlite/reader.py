@@ -40,11 +40,11 @@ class Reader:
     async def aclose(self) -> None:
         await asyncio.get_running_loop().run_in_executor(None, self._threads.shutdown)
         for connection in self._connections:
-            connection.close()
+            self._place.close(connection)
 
     def _query(self, query: Callable[[apsw.Connection], T]) -> T:
         connection: apsw.Connection | None = getattr(self._own, "connection", None)
-        if connection is None:
+        if connection is None or not self._place.uses(connection):
             connection = self._connect()
             if connection.readonly("main"):
                 # Not kept: it may be blind to what is written once the disk is writable again.
@@ -52,5 +52,5 @@ class Reader:
                     return query(connection)
             self._own.connection = connection
             self._connections.append(connection)
-        self._place.check()
+        self._place.check(connection)
         return query(connection)

@@ -10,6 +10,7 @@ from headgate.core.errors import HeadgateError, SettingsError, StoreUnavailable
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.store import StoreHealth
 from headgate.machine.sqlite.place import Place
+from headgate.machine.sqlite.troubles import FilesRemoved
 from headgate.stores.listeners import Listeners
 from headgate.stores.sqlite.access import AccessVerbs
 from headgate.stores.sqlite.base import SQL, value
@@ -55,6 +56,10 @@ class SqliteStore(JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, Acces
     @property
     def health(self) -> StoreHealth:
         return self._listeners.health
+
+    @property
+    def files_removed(self) -> bool:
+        return self._place.lost
 
     async def open(self) -> None:
         """In a thread: another process may keep the file locked for a while."""
@@ -102,7 +107,13 @@ class SqliteStore(JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, Acces
 
     def _connect(self) -> apsw.Connection:
         self._place.check()
-        return connect(self._place.path, vfs=self._vfs, lasting=self._lasting)
+        connection = connect(self._place.path, vfs=self._vfs, lasting=self._lasting)
+        try:
+            self._place.check(connection)
+        except FilesRemoved:
+            self._place.close(connection)
+            raise
+        return connection
 
     def _ring(self) -> None:
         self._listeners.ring()

@@ -18,7 +18,7 @@ import apsw
 from headgate.core.errors import StoreUnavailable
 from headgate.core.ports.clock import Clock
 from headgate.machine.sqlite.place import Place
-from headgate.machine.sqlite.troubles import OF_THE_STORE
+from headgate.machine.sqlite.troubles import OF_THE_STORE, FilesRemoved
 from headgate.stores import failpoints
 
 logger = logging.getLogger("headgate")
@@ -28,6 +28,8 @@ CLAIM: Final = "claim"
 """A claim ends its transaction: its jobs run while the next transaction is on its way."""
 LONGEST_BATCH_S: Final = 0.05
 """A transaction takes no more on board after this long, so that the first in it need not wait for a crowd."""
+LOOK_S: Final = 1.0
+"""How often an idle writer checks that its files are still there."""
 
 
 class Operation(Generic[T]):
@@ -102,12 +104,15 @@ class Writer:
                 answers = self._commit(batch)
                 self._answer(answers)
                 batch = batch[len(answers) :]
-        if self._connection is not None:
-            with contextlib.suppress(apsw.Error):
-                self._connection.close()
+        self._look()
+        self._reopen()
 
     def _next_batch(self) -> tuple[list[Operation[Any]], bool]:
-        first = self._queue.get()
+        try:
+            first = self._queue.get(timeout=LOOK_S)
+        except queue.Empty:
+            self._look()
+            return [], False
         if first is None:
             return [], True
         batch = [first]
@@ -174,12 +179,13 @@ class Writer:
         failpoints.reach(verbs, "before_commit")
         connection.execute("commit")
         # Before anybody is answered: what went into a file that nobody can open again is not accepted.
-        self._place.check()
+        self._place.check(connection)
         failpoints.reach(verbs, "after_commit")
 
     def _ready_connection(self) -> apsw.Connection:
         if self._connection is None:
             self._connection = self._connect()
+        self._place.check(self._connection)
         return self._connection
 
     def _roll_back(self) -> None:
@@ -193,15 +199,36 @@ class Writer:
             )
             self._reopen()
 
+    def _look(self) -> None:
+        if self._connection is None:
+            return
+        try:
+            self._place.check(self._connection)
+        except StoreUnavailable as error:
+            self._trouble(error)
+
     def _trouble(self, error: Exception) -> None:
+        if isinstance(error, FilesRemoved):
+            self._save()
+        elif not isinstance(error, apsw.BusyError | apsw.FullError):
+            self._reopen()
         self._on_trouble(self._place.translated(error))
-        if not isinstance(error, apsw.BusyError | apsw.FullError):
+
+    def _save(self) -> None:
+        """Tried again with every look and every operation, until no other process is in the way."""
+        if self._connection is None:
+            return
+        try:
+            self._place.save(self._connection)
+        except apsw.Error as error:
+            logger.warning("%s: not saved yet, so do not end this process: %s", self._place.name, error)
+        else:
             self._reopen()
 
     def _reopen(self) -> None:
         if self._connection is not None:
             with contextlib.suppress(apsw.Error):
-                self._connection.close()
+                self._place.close(self._connection)
         self._connection = None
 
     def _answer(self, answers: list[Answer]) -> None:

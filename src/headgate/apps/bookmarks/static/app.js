@@ -1,44 +1,42 @@
-// The bookmarks page: asks the API, shows what it says. Titles and summaries are anybody's words: they become text nodes
-// and nothing else.
+// The bookmarks page: asks the API, and shows what it says.
 
+import { card, waiting } from "/bookmarks/cards.js";
+import { Away, Gateway } from "/bookmarks/gateway.js";
 import { LATER, Outbox, REFUSED, TAKEN } from "/bookmarks/outbox.js";
 
 const API = "/v1/bookmarks";
-const KEY_PLACE = "headgate.key";
 const PAGE_SIZE = 30;
 const LOOK_MS = 1000;
 const LONGEST_LOOK_MS = 15000;
 const SEARCH_MS = 200;
+const AWAY_MS = 2000;
+const LONGEST_AWAY_MS = 30000;
 const AT_WORK = new Set(["processing", "retrying"]);
-const WORDS = { saving: "saving", processing: "processing", retrying: "retrying", done: "done", failed: "failed" };
+
+const NOTHING = "Nothing saved yet. Paste the address of a page above: it is read, and a model writes what it is about.";
+const UNKNOWN = "Your bookmarks are shown here when the gateway is back. You can save pages meanwhile.";
 
 const at = (id) => document.getElementById(id);
 const shown = new Map(); // Bookmarks by id, in their order.
 let last_id = null;
+let loading = false;
+let complaint = ""; // What the last load was told when it failed.
 let loaded = false; // Whether the gateway has ever told what there is.
 let asked = 0; // Only the answer to the latest question is shown.
 let look_ms = LOOK_MS;
 let look_timer;
+let away_ms = AWAY_MS;
+let away_timer;
 
 // ---- Asking ------------------------------------------------------------------------------------------------
 
-class Unreachable extends Error {}
+const tabs = new BroadcastChannel("headgate.bookmarks"); // Other tabs with this page.
+const gateway = new Gateway({ changed: show_reach });
 
-async function ask(path, { method = "GET", body, key } = {}) {
-  const headers = {};
-  const access_key = sessionStorage.getItem(KEY_PLACE);
-  if (access_key) headers["authorization"] = `Bearer ${access_key}`;
-  if (key) headers["idempotency-key"] = key;
-  if (body) headers["content-type"] = "application/json";
-  let response;
-  try {
-    response = await fetch(path, { method, headers, body: body && JSON.stringify(body), cache: "no-store" });
-  } catch {
-    throw new Unreachable("The gateway cannot be reached.");
-  }
-  const told = await response.json().catch(() => ({}));
-  if (response.status === 401) ask_for_key();
-  return { status: response.status, ok: response.ok, told, wait_ms: Number(response.headers.get("retry-after-ms") ?? 0) };
+async function ask(path, options) {
+  const answer = await gateway.ask(path, options);
+  if (answer.status === 401) ask_for_key();
+  return answer;
 }
 
 function ask_for_key() {
@@ -49,18 +47,19 @@ function ask_for_key() {
 }
 
 function reason({ told, status }) {
-  if (status === 401 && !sessionStorage.getItem(KEY_PLACE)) return "This gateway asks for an access key.";
+  if (status === 401 && !gateway.key) return "This gateway asks for an access key.";
   return told.error?.message ?? `The gateway answered ${status}.`;
 }
 
 async function send(entry) {
+  const access_key = gateway.key;
   let answer;
   try {
     answer = await ask(API, { method: "POST", body: entry.body, key: entry.key });
-  } catch (error) {
-    notice(`${error.message} What you save is kept here and sent later.`);
+  } catch {
     return { outcome: LATER };
   }
+  if (gateway.key !== access_key) return { outcome: LATER }; // Signed out meanwhile.
   if (answer.ok) {
     notice(answer.status === 200 ? "It was saved before." : "");
     take(answer.told, { first: true });
@@ -75,6 +74,7 @@ async function send(entry) {
 
 async function load({ more = false } = {}) {
   const question = ++asked;
+  loading = true;
   const query = new URLSearchParams({ limit: PAGE_SIZE });
   if (at("search").value.trim()) query.set("q", at("search").value.trim());
   if (at("status").value) query.set("status", at("status").value);
@@ -83,10 +83,18 @@ async function load({ more = false } = {}) {
   try {
     answer = await ask(`${API}?${query}`);
   } catch (error) {
-    return notice(error.message);
+    if (!(error instanceof Away)) notice(error.message);
+    return load_later();
+  } finally {
+    loading = false;
   }
   if (question !== asked) return;
-  if (!answer.ok) return notice(reason(answer));
+  if (!answer.ok) {
+    complaint = reason(answer);
+    notice(complaint);
+    return answer.status >= 500 ? load_later() : undefined;
+  }
+  if (at("notice").textContent === complaint) notice("");
   if (!more) shown.clear();
   loaded = true;
   for (const bookmark of answer.told.data) shown.set(bookmark.id, bookmark);
@@ -94,6 +102,22 @@ async function load({ more = false } = {}) {
   at("more").hidden = !answer.told.has_more;
   render();
   look_later();
+}
+
+// While the gateway is away it is asked again, less and less often.
+function load_later() {
+  clearTimeout(away_timer);
+  away_timer = setTimeout(load, away_ms);
+  away_ms = Math.min(LONGEST_AWAY_MS, away_ms * 1.5);
+}
+
+function show_reach(away) {
+  render();
+  if (away) return load_later();
+  clearTimeout(away_timer);
+  away_ms = AWAY_MS;
+  if (!loaded && !loading) load();
+  outbox.flush();
 }
 
 // Those at work are looked at again, less and less often while nothing changes, and not while nobody sees it.
@@ -143,10 +167,47 @@ async function act(button, path, method, done) {
     if (answer.ok) done(answer.told);
     else notice(reason(answer));
   } catch (error) {
-    notice(error.message);
+    notice(`${error.message} Try it again when it is back.`);
   } finally {
     button.disabled = false;
   }
+}
+
+const unsent = {
+  send: (entry) => outbox.retry(entry.key),
+  discard: (entry) => outbox.discard(entry.key),
+};
+const saved = {
+  retry: (bookmark, button) => act(button, `${API}/${bookmark.id}/reprocess`, "POST", (told) => take(told)),
+  remove: (bookmark, button) =>
+    act(button, `${API}/${bookmark.id}`, "DELETE", () => {
+      shown.delete(bookmark.id);
+      render();
+    }),
+};
+
+// Nothing of the one who leaves stays in this browser for the next one.
+function sign_out() {
+  const count = outbox.entries().length;
+  const words = count === 1 ? "One page has" : `${count} pages have`;
+  if (count && !confirm(`${words} not been sent yet and will be lost. Sign out all the same?`)) return;
+  leave();
+  tabs.postMessage("signed out");
+}
+
+function leave() {
+  gateway.forget();
+  outbox.clear();
+  shown.clear();
+  clearTimeout(look_timer);
+  asked += 1; // What was asked under the old key is not shown.
+  loaded = false;
+  last_id = null;
+  at("more").hidden = true;
+  at("search").value = at("url").value = "";
+  notice("You are signed out.");
+  render();
+  ask_for_key();
 }
 
 function save(event) {
@@ -168,104 +229,23 @@ function notice(words) {
   at("notice").textContent = words;
 }
 
-function element(tag, { words, ...properties } = {}, ...children) {
-  const made = Object.assign(document.createElement(tag), properties);
-  if (words !== undefined) made.textContent = words;
-  made.append(...children);
-  return made;
-}
-
-function button(words, title, onclick, { wanted = false } = {}) {
-  return element("button", { words, title, type: "button", className: wanted ? "quiet wanted" : "quiet", onclick });
-}
-
-function link(url, words) {
-  // The API keeps only http and https; a link is made of nothing else.
-  if (!/^https?:\/\//i.test(url)) return element("span", { words });
-  return element("a", { words, href: url, rel: "noopener noreferrer nofollow", target: "_blank" });
-}
-
-function badge(status) {
-  return element("span", { words: WORDS[status] ?? "unknown", className: `badge ${WORDS[status] ?? ""}` });
-}
-
-// Where it leads and since when it is here; a page without a title has its address above.
-function place(bookmark) {
-  const day = new Date(bookmark.created_at).toLocaleDateString(undefined, { dateStyle: "medium" });
-  const host = bookmark.title ? bookmark.url.split("/")[2] : null;
-  return element("div", { words: [host, day].filter(Boolean).join(" · "), className: "place" });
-}
-
-function trouble({ status, error_message, waiting_until }) {
-  const at_time = waiting_until && new Date(waiting_until).toLocaleString(undefined, { dateStyle: "short", timeStyle: "short" });
-  // What is held says itself until when.
-  const next = status === "retrying" && at_time ? ` — it is tried again at ${at_time}` : "";
-  return element("p", { words: `${error_message}${next}`, className: "trouble" });
-}
-
-function card(bookmark) {
-  const item = element("li", { className: "card" });
-  item.dataset.id = bookmark.id;
-  item.dataset.status = bookmark.status;
-  const name = bookmark.title ?? bookmark.url;
-  const actions = element("div", { className: "actions" });
-  if (bookmark.can_retry) {
-    actions.append(
-      button(
-        "Retry",
-        `Process ${name} again`,
-        (event) => act(event.target, `${API}/${bookmark.id}/reprocess`, "POST", (told) => take(told)),
-        { wanted: true },
-      ),
-    );
-  }
-  actions.append(
-    button("Delete", `Delete ${name}`, (event) => {
-      if (!confirm(`Delete “${name}”?`)) return;
-      act(event.target, `${API}/${bookmark.id}`, "DELETE", () => {
-        shown.delete(bookmark.id);
-        render();
-      });
-    }),
-  );
-  item.append(element("div", { className: "head" }, link(bookmark.url, name), badge(bookmark.status)), place(bookmark));
-  if (bookmark.summary) item.append(element("p", { words: bookmark.summary }));
-  if (bookmark.error_message) item.append(trouble(bookmark));
-  const facts = [bookmark.category, bookmark.language, ...bookmark.tags.map((tag) => `#${tag}`)].filter(Boolean);
-  const told = facts.map((words) => element("span", { words }));
-  item.append(element("div", { className: "foot" }, element("div", { className: "facts" }, ...told), actions));
-  return item;
-}
-
-function waiting(entry) {
-  const item = element("li", { className: "card" });
-  item.dataset.status = entry.error ? "failed" : "saving";
-  item.append(element("div", { className: "head" }, link(entry.body.url, entry.body.url), badge(item.dataset.status)));
-  if (!entry.error) {
-    item.append(element("div", { words: "kept in this browser until the gateway has it", className: "place" }));
-    return item;
-  }
-  const actions = element("div", { className: "actions" });
-  actions.append(
-    button("Send again", `Send ${entry.body.url} again`, () => outbox.retry(entry.key), { wanted: true }),
-    button("Discard", `Do not save ${entry.body.url}`, () => outbox.discard(entry.key)),
-  );
-  item.append(element("p", { words: entry.error, className: "trouble" }), element("div", { className: "foot" }, actions));
-  return item;
-}
-
 function render() {
   const focused = document.activeElement?.title;
   const entries = outbox.entries();
-  at("outbox").replaceChildren(...entries.map(waiting));
-  at("bookmarks").replaceChildren(...[...shown.values()].map(card));
+  at("outbox").replaceChildren(...entries.map((entry) => waiting(entry, unsent)));
+  at("bookmarks").replaceChildren(...[...shown.values()].map((bookmark) => card(bookmark, saved)));
   // Whoever stood on a button stands on it again.
   if (focused && document.activeElement === document.body) {
     [...document.querySelectorAll("main button")].find((one) => one.title === focused)?.focus();
   }
+  at("away").hidden = !gateway.away;
+  at("sign-out").hidden = !gateway.key;
+  // What there is, is not known before the gateway has said it.
+  const unknown = gateway.away && !loaded;
+  at("search-form").hidden = unknown;
+  at("empty").hidden = !unknown && (!loaded || shown.size + entries.length > 0);
   const searching = at("search").value.trim() || at("status").value;
-  at("empty").hidden = !loaded || shown.size + entries.length > 0;
-  at("empty").textContent = searching ? "Nothing matches." : "Nothing saved yet. Paste the address of a page above: it is read, and a model writes what it is about.";
+  at("empty").textContent = unknown ? UNKNOWN : searching ? "Nothing matches." : NOTHING;
 }
 
 // ---- Beginning ---------------------------------------------------------------------------------------------
@@ -285,12 +265,19 @@ function start() {
   at("more").addEventListener("click", () => load({ more: true }));
   at("key-form").addEventListener("submit", (event) => {
     event.preventDefault();
-    sessionStorage.setItem(KEY_PLACE, at("key").value.trim());
+    gateway.use(at("key").value.trim());
     at("key").value = "";
     at("key-form").hidden = true;
     notice("");
     load();
     outbox.flush();
+  });
+  at("sign-out").addEventListener("click", sign_out);
+  tabs.addEventListener("message", leave);
+  at("try-now").addEventListener("click", async ({ target }) => {
+    target.disabled = true;
+    await load();
+    target.disabled = false;
   });
   document.addEventListener("visibilitychange", () => document.hidden || (look_later(), outbox.flush()));
   document.addEventListener("keydown", (event) => {
@@ -309,6 +296,8 @@ function start() {
   render();
   load();
   outbox.flush();
+  // Browsers offer it over https and on this machine only. Without it the page works while the gateway does.
+  navigator.serviceWorker?.register("/bookmarks/worker.js", { scope: "/bookmarks", updateViaCache: "none" }).catch(() => {});
 }
 
 // The bookmarklet brings an address behind the #. It is filled in and not saved: any link could bring one.

@@ -49,6 +49,10 @@ export class Outbox {
     this.#write(this.entries().filter((entry) => entry.key !== key));
   }
 
+  clear() {
+    this.#write([]);
+  }
+
   async flush() {
     if (this.#flushing) return;
     this.#flushing = true;
