@@ -77,8 +77,8 @@ soak: $(VENV)/.dev ## Random storms, gate machines and store machines, much long
 	@HEADGATE_MACHINE_EXAMPLES=2000 $(BIN)/pytest -q --timeout 3600 tests/contracts/test_store_machine.py
 	@HEADGATE_MACHINE_EXAMPLES=500 $(BIN)/pytest -q --timeout 3600 tests/client/test_outbox_machine.py
 
-crash: $(VENV)/.dev packages ## Kill producers, workers, clients and databases, over 1,000 times each; nothing accepted may be lost, doubled or stuck
-	@HEADGATE_CRASH_ROUNDS=1000 HEADGATE_POWER_CUTS=500 $(BIN)/pytest -q tests/crash tests/stores/test_sqlite_power.py
+crash: $(VENV)/.dev packages ## Kill, freeze and cut off producers, workers, clients and databases, over 1,000 times; nothing accepted may be lost, doubled or stuck
+	@HEADGATE_CRASH_ROUNDS=1000 HEADGATE_POWER_CUTS=500 $(BIN)/pytest -q tests/crash tests/chaos tests/stores/test_sqlite_power.py
 
 lock: ## Pin all dependencies anew, with hashes (needs uv)
 	uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header --upgrade \

@@ -1,4 +1,4 @@
-"""A process whose clocks can be set from outside: how far they are ahead of the machine's stands in a file.
+"""A process whose clocks can be set from outside: a file says how far they are ahead of the machine's.
 
 Imported before headgate, so that whatever takes `time.time` or `time.clock_gettime` at its import takes these.
 """
@@ -6,6 +6,7 @@ Imported before headgate, so that whatever takes `time.time` or `time.clock_gett
 import mmap
 import struct
 import time
+from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,15 @@ def follow(path: str) -> None:
     global _file  # noqa: PLW0603 - a process has one set of clocks
     with Path(path).open("r+b") as file:
         _file = mmap.mmap(file.fileno(), FORMAT.size)
+    from headgate.machine import clock  # noqa: PLC0415 - after this module's own clocks
+
+    clock.datetime = _Datetime  # type: ignore[attr-defined]  # what the module imports by name
+
+
+class _Datetime(datetime):
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> "_Datetime":
+        return cls.fromtimestamp(_time(), tz)
 
 
 def _ahead(which: int) -> float:

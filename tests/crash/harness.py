@@ -4,8 +4,10 @@ import json
 import os
 import select
 import signal
+import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -49,10 +51,23 @@ class Site:
         return (self.folder / f"{child.role}-{child.pid}.log").read_text(errors="replace")
 
 
+class Clocks:
+    """How far the clocks of the processes that follow this file are ahead: see `crash.clocks`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.write_bytes(bytes(16))
+
+    def set(self, wall_s: float, suspended_s: float = 0.0) -> None:
+        with self.path.open("r+b") as file:
+            file.write(struct.pack("dd", wall_s, suspended_s))
+
+
 class Nursery:
     """Where children come from."""
 
     def __init__(self) -> None:
+        self._asking = threading.Lock()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "crash.nursery"],
             stdin=subprocess.PIPE,
@@ -66,9 +81,10 @@ class Nursery:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
-        stdin.write(json.dumps(asked) + "\n")
-        stdin.flush()
-        return int(stdout.readline())
+        with self._asking:
+            stdin.write(json.dumps(asked) + "\n")
+            stdin.flush()
+            return int(stdout.readline())
 
     def close(self) -> None:
         self._process.communicate()
