@@ -3,7 +3,8 @@
 pending → running → completed | skipped | cancelled | dead_letter, or back to pending:
   * a failure counts an attempt and waits by the retry policy; the last one makes the job `exhausted`;
   * a deferral (throttled, refused, preempted, held, shutting down) gives the attempt back;
-  * a crash gives the attempt back too and counts apart: the second makes a suspect, the third is `poison` if the job ran alone;
+  * a crash gives the attempt back too and counts apart: the second makes a suspect, the third is `poison` if the job
+    ran alone, and the sixth in any case;
   * a claim taken from a node that was only silent is a deferral three times, and a crash after that;
   * a wrong request is `permanent` at once, and whatever is past `expires_at` is `expired`.
 """
@@ -22,7 +23,9 @@ from headgate.core.retry import RetryPolicy
 SUSPECT_AFTER: Final = 2
 """A job that was running at this many crashes runs alone from then on."""
 POISON_AFTER: Final = 3
-"""From this crash on a job is poison if it ran alone at it. If it did not, it runs without other jobs on its worker from then on."""
+"""From this crash on a job is poison if it ran alone at it: no other job can be the cause."""
+POISON_AT_LAST: Final = 6
+"""From this crash on also beside others: suspects run one at a time, so bad luck does not go that far."""
 MAX_SILENCES: Final = 3
 """How often the silence of a node is not held against its jobs: it may have been cut off, or asleep."""
 MOST_REVIVALS: Final = 3
@@ -206,7 +209,7 @@ def _deferred(claim: Claim, outcome: Deferred, now: float) -> Settlement:
 
 def _crashed(claim: Claim, outcome: Crashed, now: float) -> Settlement:
     crashes = claim.crashes + 1
-    if crashes >= POISON_AFTER and outcome.alone:
+    if crashes >= (POISON_AFTER if outcome.alone else POISON_AT_LAST):
         return _bury(claim, Reason.POISON, now, outcome, attempts=claim.attempts - 1, crashes=crashes)
     return _back(claim, 0.0, now, outcome, attempts=claim.attempts - 1, crashes=crashes)
 

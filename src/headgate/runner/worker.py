@@ -12,7 +12,7 @@ from typing import Final
 
 from headgate.core.errors import StoreUnavailable, UnknownModel
 from headgate.core.job import Claim
-from headgate.core.job_rules import POISON_AFTER, SUSPECT_AFTER, JobRules, Outcome
+from headgate.core.job_rules import SUSPECT_AFTER, JobRules, Outcome
 from headgate.core.ports.calls import Calls
 from headgate.core.ports.claims import Ready, Want
 from headgate.core.ports.clock import Clock
@@ -66,9 +66,6 @@ class Worker:
         self._ended_unwritten = 0
         """Jobs that are done but not yet written down: they take memory, not a place."""
         self._suspects = 0
-        self._next_alone: Attempt | None = None
-        """A suspect that waits until nothing else runs here, so that one more crash can be held against it."""
-        self._runs_alone = False
         self._turn: dict[str, str] = {}
         """By model, the tenant who had the last turn."""
         self._ready = _NOTHING
@@ -102,8 +99,6 @@ class Worker:
         unlisten()
         self._bell.set()
         await asyncio.gather(*self._claimers)
-        if self._next_alone is not None:
-            self._stop(self._next_alone, Stop.SHUTDOWN)
         await self._wait_for_all(drain_s)
         for attempt in tuple(self._running.values()):
             self._stop(attempt, Stop.SHUTDOWN)
@@ -125,7 +120,6 @@ class Worker:
 
     async def _work(self) -> None:
         while not self._stopping:
-            self._begin_alone()
             try:
                 claimed = await self._claim_some()
             except StoreUnavailable as error:
@@ -164,8 +158,6 @@ class Worker:
         return bool(claims)
 
     def _free(self) -> int:
-        if self._next_alone is not None or self._runs_alone:
-            return 0
         busy = len(self._running) - self._ended_unwritten + self._asked_for
         return min(self._rules.workers - busy, 2 * self._rules.workers - len(self._running) - self._asked_for)
 
@@ -277,24 +269,10 @@ class Worker:
             self._running[claim.id, claim.lease] = attempt
             self._by_model[claim.model] += 1
             self._suspects += claim.crashes >= SUSPECT_AFTER
-            if claim.crashes >= POISON_AFTER:
-                self._next_alone = attempt
-                continue
             attempt.task = loop.create_task(self._run(attempt), name=claim.id)
             begun.append(attempt)
         # After the first step of each: what is over by then needs no timer.
         loop.call_soon(self._set_timers, begun)
-        self._begin_alone()
-
-    def _begin_alone(self) -> None:
-        """Start the suspect that waits, once all other jobs here are written down."""
-        attempt = self._next_alone
-        if attempt is None or len(self._running) > 1 or self._asked_for:
-            return
-        self._next_alone, self._runs_alone = None, True
-        loop = asyncio.get_running_loop()
-        attempt.task = loop.create_task(self._run(attempt), name=attempt.claim.id)
-        loop.call_soon(self._set_timers, [attempt])
 
     def _set_timers(self, begun: list[Attempt]) -> None:
         loop = asyncio.get_running_loop()
@@ -325,12 +303,7 @@ class Worker:
         self._end(attempt)
 
     def _stop(self, attempt: Attempt, why: Stop) -> None:
-        if attempt is self._next_alone:
-            self._next_alone = None
-            attempt.stopped = why
-            attempt.finish()
-            self._conclude(attempt, read_stop(attempt), self._end)
-        elif attempt.stop(why):
+        if attempt.stop(why):
             loop = asyncio.get_running_loop()
             if attempt.timer is not None:
                 attempt.timer.cancel()
@@ -357,9 +330,6 @@ class Worker:
         if claim.crashes >= SUSPECT_AFTER:
             self._suspects -= 1
             self._rang = True
-        if claim.crashes >= POISON_AFTER:
-            self._runs_alone = False
-        self._begin_alone()
         self._bell.set()
 
     def _abandon_all(self) -> None:
