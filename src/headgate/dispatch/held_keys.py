@@ -33,6 +33,8 @@ class Holder(Protocol):
 
     def lease_left_s(self) -> float: ...
 
+    async def hold(self) -> None: ...
+
 
 @dataclass(slots=True)
 class Answer:
@@ -68,9 +70,8 @@ class HeldKeys:
         node.on_renewed.append(self._settle)
 
     async def reserve(self, place: Place, claim: KeyClaim) -> Verdict:
-        if self._node.lease_left_s() <= 0:
-            # It may have been declared dead: another process could take a key that it takes now.
-            raise StoreUnavailable("this node has lost its lease and takes no keys until it has renewed it")
+        # A node that was declared dead could take a key that another one takes as well.
+        await self._node.hold()
         node, now = self._node.id, self._clock.utc().timestamp()
         self._ids.add(node)
         return await self._keys.reserve(place[0], claim, node=node, unknown=self._rules.unknown, now=now)

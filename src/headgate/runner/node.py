@@ -47,6 +47,7 @@ class Node:
         self._renewed_at = -math.inf
         self._beats = Beats(lease_s)
         self._due = asyncio.Event()
+        self._one_at_a_time = asyncio.Lock()
         self._unlisten: Callable[[], None] = lambda: None
 
     @property
@@ -56,6 +57,11 @@ class Node:
     def lease_left_s(self) -> float:
         """How long no other node can have declared this one dead. It runs on while the machine is suspended."""
         return self._renewed_at + self._lease_s - self._clock.since_boot()
+
+    async def hold(self) -> None:
+        """Return while our lease runs; if it has ended, renew it now. Raises `StoreUnavailable`."""
+        if self.lease_left_s() <= 0:
+            await self._renew()
 
     async def start(self) -> None:
         """Bury the dead of this machine, join, and keep renewing."""
@@ -127,7 +133,7 @@ class Node:
                 async with asyncio.timeout(rest_s):
                     await self._due.wait()
             try:
-                silent = await self._renew()
+                await self._renew()
             except Exception as error:
                 # A node that stops renewing is dead to all others: whatever this was, it is tried again.
                 self._beats.restart()
@@ -139,10 +145,14 @@ class Node:
                 failed = True
             else:
                 rest_s, failed = self._lease_s / RENEWALS_PER_LEASE, False
-                await self._follow_up(silent)
 
-    async def _renew(self) -> Sequence[tuple[str, int]]:
-        """Raise our beat; returns the nodes that are silent. One that was declared dead joins under a new name."""
+    async def _renew(self) -> None:
+        async with self._one_at_a_time:
+            silent = await self._raise_beat()
+        await self._follow_up(silent)
+
+    async def _raise_beat(self) -> Sequence[tuple[str, int]]:
+        """Returns the nodes that are silent. A node that was declared dead joins again under a new name."""
         sent_at = self._clock.since_boot()
         lived = self._renewed_at > -math.inf
         renewal = await self._store.renew(self.id) if lived else Renewal(alive=False)
