@@ -386,7 +386,10 @@ class StoreMachine(RuleBasedStateMachine):
     def a_node_dies_and_its_jobs_are_rescued(self, node: str, how: str) -> None:
         self.live_and_die(node, how)
         lost = self.both("lost", limit=ALL)
-        self.settle([(one.claim, read_loss(one)) for one in lost])
+        # One after the other: which of equals goes first in line is nobody's promise.
+        for one in lost:
+            self.now += 0.5
+            self.settle([(one.claim, read_loss(one))])
         self.live_and_die(node, "forget")
 
     @precondition(lambda self: self.reference.revivable(now=EVER, limit=1))
