@@ -28,7 +28,7 @@ $(VENV)/.dev: $(VENV)/.run requirements/dev.lock
 	@$(PIP) install --require-hashes --requirement requirements/dev.lock
 	@touch $@
 
-run: $(VENV)/.run ## Start the gateway on its defaults: http://127.0.0.1:8400 (ARGS="--port 8401" and the like)
+run: $(VENV)/.run ## Start the gateway on its defaults: 127.0.0.1:8400 (ARGS="--port 8401" and the like)
 	@$(BIN)/headgate serve $(ARGS)
 
 demo: $(VENV)/.run ## A storm on a gateway of its own, with a verdict
