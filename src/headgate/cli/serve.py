@@ -43,7 +43,7 @@ def command(
             min=0,
             max=65_535,
             metavar="PORT",
-            help="Only another port, whatever address --listen or the settings name.",
+            help="Port to listen on; overrides the port of --listen and of the settings.",
         ),
     ] = None,
     no_work: Annotated[bool, typer.Option("--no-work", help="Take jobs in, but run none here.")] = False,

@@ -59,9 +59,9 @@ def command(
 ) -> None:
     """Run jobs without serving HTTP: a worker node.
 
-    SIGINT or SIGTERM stops it: running jobs may finish, the rest goes back to the queue. A stop takes --drain seconds at most, and up to 15 more where tasks do not let go: a process manager
-    should wait that long. A second signal gives back at once what still runs. Jobs that are given back lose
-    no attempt.
+    SIGINT or SIGTERM stops it: running jobs may finish, the rest goes back to the queue. A stop takes --drain
+    seconds at most, and up to 15 more where tasks do not let go: a process manager should wait that long. A
+    second signal gives back at once what still runs. Jobs that are given back lose no attempt.
     """
     # The file that is there now is asked for by name from here on: should it vanish, a reload must not take all models.
     source = config or (Path(DEFAULT_FILE) if Path(DEFAULT_FILE).exists() else None)
