@@ -31,6 +31,19 @@ from headgate.cli.logs import format_by_environment, log_to_stderr
 from headgate.settings.dotenv import Dotenv
 
 _LONGEST_SUMMARY: Final = 1000
+_GROUPS: Final = {
+    "Set up": {"config": config.app},
+    "Work": {"jobs": jobs.app, "dead": dead.app, "batches": batches.app, "outbox": outbox.app},
+    "Operate": {
+        "models": models.app,
+        "requests": requests.app,
+        "alerts": alerts.app,
+        "keys": keys.app,
+        "webhooks": webhooks.app,
+    },
+    "Applications": {"bookmark": bookmark.app, "newsletter": newsletter.app},
+}
+"""The groups of commands, by the panel of the front page."""
 
 
 class _Summaries(TyperGroup):
@@ -62,18 +75,9 @@ app.command("work", rich_help_panel="Run")(work.command)
 app.command("demo", rich_help_panel="Run")(demo.command)
 app.command("plan", rich_help_panel="Set up")(plan.command)
 app.command("doctor", rich_help_panel="Set up")(doctor.command)
-app.add_typer(config.app, name="config", cls=_Summaries, rich_help_panel="Set up")
-app.add_typer(jobs.app, name="jobs", cls=_Summaries, rich_help_panel="Work")
-app.add_typer(dead.app, name="dead", cls=_Summaries, rich_help_panel="Work")
-app.add_typer(batches.app, name="batches", cls=_Summaries, rich_help_panel="Work")
-app.add_typer(outbox.app, name="outbox", cls=_Summaries, rich_help_panel="Work")
-app.add_typer(models.app, name="models", cls=_Summaries, rich_help_panel="Operate")
-app.add_typer(requests.app, name="requests", cls=_Summaries, rich_help_panel="Operate")
-app.add_typer(alerts.app, name="alerts", cls=_Summaries, rich_help_panel="Operate")
-app.add_typer(keys.app, name="keys", cls=_Summaries, rich_help_panel="Operate")
-app.add_typer(webhooks.app, name="webhooks", cls=_Summaries, rich_help_panel="Operate")
-app.add_typer(bookmark.app, name="bookmark", cls=_Summaries, rich_help_panel="Applications")
-app.add_typer(newsletter.app, name="newsletter", cls=_Summaries, rich_help_panel="Applications")
+for _panel, _groups in _GROUPS.items():
+    for _name, _group in _groups.items():
+        app.add_typer(_group, name=_name, cls=_Summaries, rich_help_panel=_panel)
 
 
 @app.callback(invoke_without_command=True)
