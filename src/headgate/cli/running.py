@@ -12,10 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import typer
+
 from headgate import wiring
 from headgate.core.errors import HeadgateError, SettingsError
 from headgate.gateway import Gateway
-from headgate.settings import Settings
+from headgate.settings import DEFAULT_FILE, Settings
+from headgate.settings.dotenv import Dotenv
 from headgate.wiring.stores import database_file, database_name
 
 logger = logging.getLogger("headgate")
@@ -40,6 +43,22 @@ def settings_with_tasks(
     for path in known:
         _load(path)
     return replace(settings, jobs=jobs)
+
+
+def settings_reader(
+    context: typer.Context, config: Path | None, tasks: Sequence[str] | None, workers: int | None
+) -> Callable[[], Settings]:
+    """Reads the settings of a command that reads them again on SIGHUP, `.env` first."""
+    # A file that exists now is required from here on: if it vanishes, a reload must not take all models.
+    source = config or (Path(DEFAULT_FILE) if Path(DEFAULT_FILE).exists() else None)
+
+    dotenv: Dotenv = context.obj
+
+    def read() -> Settings:
+        dotenv.read()
+        return settings_with_tasks(source, tasks, workers)
+
+    return read
 
 
 def user_name() -> str:
