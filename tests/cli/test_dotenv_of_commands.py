@@ -55,6 +55,30 @@ def test_a_wrong_line_ends_every_command_with_2_and_never_shows_a_secret(desk: D
     assert desk.run("--version").code == 0
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--help",
+        "serve --help",
+        "serve --port 1 --help",
+        "jobs --help",
+        "jobs list --help",
+        "jobs",
+        "--version",
+    ],
+)
+def test_help_is_shown_whatever_is_wrong_with_dotenv(desk: Desk, words: str) -> None:
+    _write(desk, "OTHER hush-hush\n")
+    answer = desk.run(*words.split())
+    assert ".env" not in answer.out + answer.err
+    assert answer.code == 0 if "--" in words else "Usage:" in answer.out + answer.err
+
+
+def test_a_folder_named_dotenv_stops_no_command(desk: Desk) -> None:
+    (desk.folder / ".env").mkdir()
+    assert desk.run("config", "check").code == 0
+
+
 def test_a_command_leaves_the_environment_of_its_caller_as_it_was(desk: Desk) -> None:
     _write(desk, "SOME_KEY=1\n")
     before = dict(os.environ)

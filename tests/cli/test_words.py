@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.cli.options import read_moment, read_past
+from headgate.cli.options import read_future, read_moment, read_past
 from headgate.cli.submit import with_patience
 from headgate.cli.words import age, escaped_json, one_line, printable, readable_json, when
 
@@ -58,8 +58,11 @@ def test_a_moment_is_told_with_its_distance() -> None:
 
 
 def test_a_past_moment_is_a_date_or_an_age() -> None:
-    assert read_past("2026-01-31T13:00:00+01:00") == read_moment("2026-01-31T12:00:00Z")
-    assert abs(read_past("2h") - (datetime.now(UTC) - timedelta(hours=2))) < timedelta(seconds=5)
+    now = datetime.now(UTC)
+    assert read_past("2026-01-31T13:00:00+01:00").at(now) == read_moment("2026-01-31T12:00:00Z")
+    assert read_past("2h").at(now) == now - timedelta(hours=2)
+    assert read_past("99999d").at(now) < now
+    assert read_future("12h").at(now) == now + timedelta(hours=12)
 
 
 @pytest.mark.parametrize(

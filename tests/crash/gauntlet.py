@@ -20,7 +20,6 @@ from headgate.core.access import AccessTerms
 from headgate.core.idempotency import KeyClaim, Unknown
 from headgate.core.job import NewJob
 from headgate.gateway import Gateway
-from headgate.machine.clock import SystemClock
 from headgate.machine.ids import random_id
 from headgate.runner.access_keys import AccessKeys
 from headgate.runner.submission import Submission
@@ -101,7 +100,7 @@ class Run:
 
     async def make_keys(self) -> None:
         """A key for callers over HTTP, and another that is revoked."""
-        keys = AccessKeys(self._gateway.durable, SystemClock(), random_id)
+        keys = AccessKeys(self._gateway.durable, random_id)
         for what in ("key", "revoked key"):
             await keys.create(AccessTerms(name=f"{self._name} {what}"))
             self._done.add(what="key", name=f"{self._name} {what}")

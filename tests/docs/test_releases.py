@@ -55,11 +55,17 @@ def test_every_extra_that_is_named_exists() -> None:
     named = {
         extra.strip()
         for path in TEXTS
-        for extras in re.findall(r"pip install '\.\[([^\]]+)\]'", path.read_text())
+        for extras in re.findall(r"pip install '\.\[([^\]{]+)\]'", path.read_text())
         for extra in extras.split(",")
     }
+    missing = {
+        extra
+        for path in TEXTS
+        for extra in re.findall(r'missing_extra\("[^"]+", "([^"]+)"\)', path.read_text())
+    }
     assert named
-    assert named <= set(PROJECT["optional-dependencies"])
+    assert missing
+    assert named | missing <= set(PROJECT["optional-dependencies"])
 
 
 # ---- The image -------------------------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ async def locked(**settings: Any) -> AsyncIterator[Locked]:
     await access.start()
     try:
         async with opened({"data_dir": "data", **settings}, access=access, **house) as opened_house:
-            yield Locked(opened_house, access, AccessKeys(opened_house.gateway.durable, clock, random_id))
+            yield Locked(opened_house, access, AccessKeys(opened_house.gateway.durable, random_id))
     finally:
         await access.aclose()
         await store.aclose()

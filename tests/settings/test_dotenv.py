@@ -1,6 +1,8 @@
 """`.env`: what its lines mean, what is wrong with them, and what it adds to an environment."""
 
+import os
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -90,11 +92,27 @@ def test_a_file_that_is_no_such_text_is_refused(tmp_path: Path, content: bytes, 
         _read(tmp_path, content)
 
 
-def test_a_folder_of_that_name_is_refused_and_no_file_is_no_mistake(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_folder_of_that_name_set_nothing(tmp_path: Path) -> None:
+    """`python -m venv .env` makes such a folder."""
     assert read_dotenv(tmp_path / ".env") == {}
     (tmp_path / ".env").mkdir()
-    with pytest.raises(InvalidSettings, match="cannot be read"):
-        read_dotenv(tmp_path / ".env")
+    assert read_dotenv(tmp_path / ".env") == {}
+
+
+def test_a_link_to_a_file_is_read_and_one_to_nothing_is_not(tmp_path: Path) -> None:
+    (tmp_path / ".env").symlink_to(tmp_path / "shared.env")
+    assert read_dotenv(tmp_path / ".env") == {}
+    (tmp_path / "shared.env").write_text("A=1")
+    assert read_dotenv(tmp_path / ".env") == {"A": "1"}
+
+
+def test_a_pipe_that_another_program_writes_is_read(tmp_path: Path) -> None:
+    """Secret managers mount `.env` as a named pipe."""
+    os.mkfifo(tmp_path / ".env")
+    writer = Thread(target=(tmp_path / ".env").write_text, args=("A=1\n",))
+    writer.start()
+    assert read_dotenv(tmp_path / ".env") == {"A": "1"}
+    writer.join()
 
 
 def test_the_environment_goes_first_also_where_a_variable_is_empty_there(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import enum
 from collections.abc import AsyncGenerator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -27,6 +28,10 @@ class Made(NamedTuple):
 
 class Backend(Protocol):
     """All of one tenant. Lists are newest first, and say whether there are more."""
+
+    async def now(self) -> datetime:
+        """By the clock that the backend goes by."""
+        ...
 
     async def submit(self, task: str, asked: Mapping[str, Any], *, key: str | None) -> Made: ...
 

@@ -77,7 +77,7 @@ def list_batches(
 ) -> None:
     """List batches, newest first."""
     place = reach(url, tenant, config)
-    found, more = place.look(lambda backend: backend.batches(limit=limit, after=after), empty=((), False))
+    found, more = place.page(lambda backend: backend.batches(limit=limit, after=after))
     batch_screen.show_page(found, more=more, as_json=as_json)
     place.name_it(as_json=as_json)
 
@@ -92,7 +92,7 @@ def show_one(
 ) -> None:
     """Show how a batch stands, what is wrong with its lines, and where its files are."""
     place = reach(url, tenant, config)
-    batch = place.look(lambda backend: backend.batch(batch_id))
+    batch = place.run_existing(lambda backend: backend.batch(batch_id))
     if as_json:
         show_json(batch)
     else:
@@ -114,7 +114,9 @@ def wait(
     """
     patience_s = math.inf if timeout is None else timeout
     place = reach(url, tenant, config)
-    batch = place.look(lambda backend: batch_screen.wait_for(backend, batch_id, patience_s=patience_s))
+    batch = place.run_existing(
+        lambda backend: batch_screen.wait_for(backend, batch_id, patience_s=patience_s)
+    )
     raise typer.Exit(
         batch_screen.conclude(batch, batch_id, place.file, patience_s=patience_s, as_json=as_json)
     )
@@ -128,7 +130,7 @@ def cancel(
     config: ConfigOption = None,
 ) -> None:
     """Cancel a batch: lines that have not begun never will. What has ended by then is in its files."""
-    batch = reach(url, tenant, config).look(lambda backend: backend.cancel_batch(batch_id))
+    batch = reach(url, tenant, config).run_existing(lambda backend: backend.cancel_batch(batch_id))
     show(f"{batch_id} is {batch.status}")
 
 
@@ -144,10 +146,10 @@ def retry(
 ) -> None:
     """Run the failed lines of a batch again, as a new batch, and print its id."""
     place = reach(url, tenant, config)
-    made = place.look(lambda backend: backend.retry_batch(batch_id, key=idempotency_key))
+    made = place.run_existing(lambda backend: backend.retry_batch(batch_id, key=idempotency_key))
     if made.was_there:
         note(f"It was there already, by its key: {made.id}")
     if as_json:
-        show_json(place.look(lambda backend: backend.batch(made.id)))
+        show_json(place.run_existing(lambda backend: backend.batch(made.id)))
     else:
         show(made.id)

@@ -26,7 +26,7 @@ from headgate.client.bookmarks import Bookmark
 from headgate.core.errors import InvalidRequest, StateConflict
 
 app = typer.Typer(
-    help="Save pages and have a model describe them; list, show, retry, delete, import and export them.",
+    help="Save, list, import and export pages that a model describes.",
     no_args_is_help=True,
 )
 PAGE_SIZE: Final = 100

@@ -2,8 +2,7 @@
 
 import sys
 from collections import Counter
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from typing import Any, Final
 
 import typer
@@ -45,19 +44,17 @@ def carry_out(order: Order, place: Where) -> int:
             param="filter",
         )
     if order.ids:
-        return place.look(lambda backend: _each(backend, order))
-    # Nobody is asked about what dies from now on.
-    order = replace(order, which=order.which.not_after(datetime.now(UTC)))
-    found = place.look(lambda backend: _count(backend, order.which))
+        return place.run_existing(lambda backend: _each(backend, order))
+    which, found = place.run_existing(lambda backend: _count(backend, order.which))
     if not found or order.dry_run:
         show(_matches(found) + (" Nothing was changed." if found else ""))
         return DONE
     if not order.yes and not _agreed(order, found):
         note("Nothing was changed.")
         return DECLINED
-    course = place.look(
+    course = place.run_existing(
         lambda backend: follow(
-            backend.act_on_all(order.verb, order.which, order.per_second), found.total(), order.per_second
+            backend.act_on_all(order.verb, which, order.per_second), found.total(), order.per_second
         )
     )
     return _report(order, found.total(), course)
@@ -94,13 +91,14 @@ async def _one(backend: Backend, order: Order, job_id: str) -> str:
 # ---- All that match ---------------------------------------------------------------------------------------
 
 
-async def _count(backend: Backend, which: Filter) -> Counter[str]:
-    """How many match, by task."""
+async def _count(backend: Backend, which: Filter) -> tuple[Filter, Counter[str]]:
+    """How many match by now, by task; and the filter that matches no later ones."""
+    which = which.not_after(await backend.now())
     found: Counter[str] = Counter()
     with stderr().status("counting"):
         async for job in backend.all_dead(which):
             found[job.task] += 1
-    return found
+    return which, found
 
 
 def _matches(found: Counter[str]) -> str:

@@ -1,11 +1,12 @@
 """`headgate dead`: list, show, replay, discard."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from headgate.cli import bulk
-from headgate.cli.backend import Verb
+from headgate.cli.backend import Backend, Verb
 from headgate.cli.details import show_job
 from headgate.cli.filters import Filter
 from headgate.cli.inputs import read_input
@@ -32,7 +33,7 @@ from headgate.cli.remote import UrlOption
 from headgate.cli.running import settings_to_look, settings_with_tasks
 from headgate.cli.screen import show_json
 from headgate.core.errors import InvalidRequest, StateConflict
-from headgate.core.job import JobState, as_dead_letter
+from headgate.core.job import Job, JobState, as_dead_letter
 from headgate.runner.dead_letters import REPLAYS_PER_S
 
 app = typer.Typer(
@@ -77,8 +78,13 @@ def list_dead(
 ) -> None:
     """List dead letters, newest first."""
     which = Filter(task=task, reason=reason, model=model, error_class=error_class, since=since, until=until)
+
+    async def page(backend: Backend) -> tuple[Sequence[Job], bool]:
+        chosen = which.at(await backend.now()) if which.relative else which
+        return await backend.dead(chosen, limit=limit, after=after)
+
     place = reach(url, tenant, config)
-    found, more = place.look(lambda backend: backend.dead(which, limit=limit, after=after), empty=((), False))
+    found, more = place.page(page)
     none = "No dead letters match." if which.given or after else "There are no dead letters."
     show_page(found, more=more, as_json=as_json, dead=True, none=none)
     place.name_it(as_json=as_json)
@@ -94,7 +100,7 @@ def show_one(
     config: ConfigOption = None,
 ) -> None:
     """Show all that is known of a dead letter."""
-    job = reach(url, tenant, config).look(lambda backend: backend.job(job_id))
+    job = reach(url, tenant, config).run_existing(lambda backend: backend.job(job_id))
     if job.state is not JobState.DEAD_LETTER:
         raise StateConflict(
             f"job {job_id} is {job.state}, not a dead letter. Try: headgate jobs show {job_id}"

@@ -45,9 +45,8 @@ def list_jobs(
 ) -> None:
     """List jobs, newest first."""
     place = reach(url, tenant, config)
-    found, more = place.look(
-        lambda backend: backend.jobs(state=state, task=task, model=model, limit=limit, after=after),
-        empty=((), False),
+    found, more = place.page(
+        lambda backend: backend.jobs(state=state, task=task, model=model, limit=limit, after=after)
     )
     filtered = any((state, task, model, after))
     show_page(
@@ -69,7 +68,7 @@ def show_one(
     config: ConfigOption = None,
 ) -> None:
     """Show all that is known of a job: how it stands, its history, its input and result."""
-    job = reach(url, tenant, config).look(lambda backend: backend.job(job_id))
+    job = reach(url, tenant, config).run_existing(lambda backend: backend.job(job_id))
     if as_json:
         show_json(job)
     else:
@@ -98,7 +97,7 @@ def wait(
     Exit code 0: completed or skipped; 1: a dead letter or cancelled; 3: not over in time.
     """
     patience_s = math.inf if timeout is None else timeout
-    job = reach(url, tenant, config).look(
+    job = reach(url, tenant, config).run_existing(
         lambda backend: waiting.wait_for(backend, job_id, patience_s=patience_s)
     )
     raise typer.Exit(waiting.conclude(job, job_id, patience_s=patience_s, as_json=as_json))
@@ -109,7 +108,7 @@ def cancel(
     job_id: JobArgument, url: UrlOption = None, tenant: TenantOption = "local", config: ConfigOption = None
 ) -> None:
     """Cancel a job: a pending one at once, a running one as soon as its task lets go."""
-    state = reach(url, tenant, config).look(lambda backend: backend.cancel(job_id))
+    state = reach(url, tenant, config).run_existing(lambda backend: backend.cancel(job_id))
     if state is JobState.CANCELLED:
         show(f"{job_id} is cancelled")
     else:

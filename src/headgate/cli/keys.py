@@ -4,20 +4,20 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Final
 
+import msgspec
 import typer
 from rich.text import Text
 
-from headgate.cli.options import ConfigOption, JsonOption, read_future
+from headgate.cli.options import ConfigOption, JsonOption, When, read_future
 from headgate.cli.reaching import InDatabase
 from headgate.cli.remote import KEY_VARIABLE
-from headgate.cli.running import look, run, settings_to_look
+from headgate.cli.running import database_is_missing, run, run_existing, settings_to_look
 from headgate.cli.screen import note, show, show_json, stdout
 from headgate.cli.tables import Column, Row, lay_out
 from headgate.cli.words import one_line, since, when
 from headgate.core.access import AccessKey, AccessState, AccessTerms, IssuedKey, Role
 from headgate.core.messages import Lane
 from headgate.gateway import Gateway
-from headgate.machine.clock import SystemClock
 from headgate.machine.ids import random_id
 from headgate.runner.access_keys import AccessKeys
 
@@ -41,7 +41,7 @@ RpmOption = Annotated[int | None, typer.Option("--rpm", min=1, help="Requests in
 TpmOption = Annotated[int | None, typer.Option("--tpm", min=1, help="Tokens in a minute, at most.")]
 ParallelOption = Annotated[int | None, typer.Option("--parallel", min=1, help="Requests at a time, at most.")]
 ExpiresOption = Annotated[
-    datetime | None,
+    When | None,
     typer.Option(
         "--expires", parser=read_future, metavar="WHEN", help="A date, or how long from now: 12h, 90d."
     ),
@@ -93,13 +93,14 @@ def create(
         requests_per_minute=rpm,
         tokens_per_minute=tpm,
         parallel=parallel,
-        expires_at=expires,
     )
 
-    async def make(keys: AccessKeys) -> tuple[IssuedKey, Sequence[AccessKey]]:
-        return await keys.create(terms), await keys.list()
+    async def make(gateway: Gateway) -> tuple[IssuedKey, Sequence[AccessKey], datetime]:
+        expires_at = None if expires is None else expires.at(await _now(gateway))
+        issued = await _keys(gateway).create(msgspec.structs.replace(terms, expires_at=expires_at))
+        return issued, *await _listed(gateway)
 
-    issued, everyone = run(settings_to_look(config), lambda gateway: make(_keys(gateway)))
+    issued, everyone, now = run(settings_to_look(config), make)
     key = issued.kept.key
     note(
         Text(
@@ -108,7 +109,7 @@ def create(
             "dim",
         )
     )
-    if warning := _locked_out(everyone):
+    if warning := _locked_out(everyone, now):
         note(Text(warning, "yellow"))
     show(issued.text)
 
@@ -119,12 +120,15 @@ def list_keys(
 ) -> None:
     """List the keys, newest first; of each only its last four characters."""
     place = InDatabase(settings_to_look(config))
-    found = look(place.settings, lambda gateway: _keys(gateway).list(tenant=tenant), empty=[])
+    found: Sequence[AccessKey] = ()
+    now = datetime.now(UTC)
+    if not database_is_missing(place.settings):
+        found, now = run_existing(place.settings, lambda gateway: _listed(gateway, tenant))
     if as_json:
         last_id = found[-1].id if found else None
         show_json({"object": "list", "data": found, "has_more": False, "last_id": last_id})
     elif found:
-        _show_table(found)
+        _show_table(found, now)
     elif tenant is not None:
         show("No keys match.")
     else:
@@ -142,13 +146,12 @@ def revoke(
     config: ConfigOption = None,
 ) -> None:
     """Revoke a key: within 5 seconds no gateway accepts it any more."""
-    key = look(settings_to_look(config), lambda gateway: _keys(gateway).revoke(word, tenant=tenant))
+    key = run_existing(settings_to_look(config), lambda gateway: _keys(gateway).revoke(word, tenant=tenant))
     show(f"{key.id} ({one_line(key.name)}, …{key.last_four}) is revoked")
 
 
-def _locked_out(keys: Sequence[AccessKey]) -> str:
+def _locked_out(keys: Sequence[AccessKey], now: datetime) -> str:
     """What to do where no key may operate; nothing where one may."""
-    now = datetime.now(UTC)
     if any(key.role is Role.OPERATE and key.state(now) is AccessState.ACTIVE for key in keys):
         return ""
     first = "This is the first key: from now on nothing gets in without one. " if len(keys) == 1 else ""
@@ -156,11 +159,21 @@ def _locked_out(keys: Sequence[AccessKey]) -> str:
 
 
 def _keys(gateway: Gateway) -> AccessKeys:
-    return AccessKeys(gateway.durable, SystemClock(), random_id)
+    return AccessKeys(gateway.durable, random_id)
 
 
-def _show_table(keys: Sequence[AccessKey]) -> None:
-    now = datetime.now(UTC)
+async def _now(gateway: Gateway) -> datetime:
+    """By the clock of the database, which is known once it is open."""
+    await gateway.durable.start()
+    return gateway.durable.clock.utc()
+
+
+async def _listed(gateway: Gateway, tenant: str | None = None) -> tuple[Sequence[AccessKey], datetime]:
+    """The keys, and the time at which they are in the states they are."""
+    return await _keys(gateway).list(tenant=tenant), await _now(gateway)
+
+
+def _show_table(keys: Sequence[AccessKey], now: datetime) -> None:
     rows = [_row(key, now) for key in keys]
     show(*lay_out(_COLUMNS, rows, width=stdout().width, note="terms"))
 

@@ -8,11 +8,17 @@ import msgspec
 import typer
 from rich.text import Text
 
-from headgate import wiring
 from headgate.cli.options import ConfigOption, JsonOption
 from headgate.cli.reaching import LOCAL, AtGateway, reach
 from headgate.cli.remote import KEY_VARIABLE, UrlOption, gateway_url, look_there, named_url, shaped
-from headgate.cli.running import database_is_missing, look, run, settings_to_look, user_name
+from headgate.cli.running import (
+    database_is_missing,
+    run,
+    run_creating_nothing,
+    run_existing,
+    settings_to_look,
+    user_name,
+)
 from headgate.cli.screen import note, show, show_json, stdout
 from headgate.cli.tables import Column, Row, lay_out
 from headgate.cli.words import one_line, when
@@ -22,6 +28,7 @@ from headgate.core.health import Condition
 from headgate.core.operator_pause import pause_over
 from headgate.dispatch.models import ModelStatus
 from headgate.dispatch.status import UpstreamStatus
+from headgate.gateway import Gateway
 from headgate.settings import Settings
 
 app = typer.Typer(help="List models and their state; pause and resume them.", no_args_is_help=True)
@@ -78,7 +85,7 @@ def resume(name: NameArgument, url: UrlOption = None, config: ConfigOption = Non
     """Let a paused model go on."""
     if (there := named_url(url, config)) is not None:
         look_there(there, lambda client: client.resume_model(name))
-    elif not look(settings_to_look(config), lambda gateway: gateway.models.resume(name)):
+    elif not run_existing(settings_to_look(config), lambda gateway: gateway.models.resume(name)):
         show(f"{one_line(name)} was not paused")
         return
     show(f"{one_line(name)} goes on; every gateway obeys in 2 s")
@@ -93,10 +100,12 @@ async def _told(client: AsyncClient) -> Sequence[ModelStatus]:
 
 def _looked_up(settings: Settings, url: str) -> tuple[Sequence[ModelStatus], str]:
     """From the database, and from the gateway that listens where the settings say; why that one said nothing, if so."""
-    if database_is_missing(settings):
-        models = wiring.build(settings).models.known()
-    else:
-        models = look(settings, lambda gateway: gateway.models.list())
+    missing = database_is_missing(settings)
+
+    async def listed(gateway: Gateway) -> Sequence[ModelStatus]:
+        return gateway.models.known() if missing else await gateway.models.list()
+
+    models = run_creating_nothing(settings, listed)
     try:
         status = look_there(url, lambda client: client.status())
     except GatewayUnreachable:

@@ -23,7 +23,7 @@ from headgate.apps.newsletter.run import Plan
 from headgate.apps.newsletter.smtp import NotDelivered
 from headgate.cli.options import ConfigOption, JsonOption, LimitOption, read_seconds
 from headgate.cli.reaching import InDatabase
-from headgate.cli.running import look, run_for_long, settings_to_look
+from headgate.cli.running import database_is_missing, run_existing, run_for_long, settings_to_look
 from headgate.cli.screen import note, show, show_json, stderr, stdout
 from headgate.cli.tables import Column, Row, lay_out
 from headgate.cli.words import clock_time, one_line, printable
@@ -71,7 +71,7 @@ def run(
     settings = settings_to_look(config)
     options = _options(settings, profile, feeds, out)
     if resume:
-        run_id = look(settings, lambda gateway: _unfinished(gateway, run_id))
+        run_id = run_existing(settings, lambda gateway: _unfinished(gateway, run_id))
     plan = Plan(
         run_id=new_run_id(datetime.now(UTC)) if run_id is None else check_run_id(run_id),
         dry_run=dry_run,
@@ -92,7 +92,10 @@ def run(
 def history(config: ConfigOption = None, limit: LimitOption = 20, as_json: JsonOption = False) -> None:
     """List the latest runs: what was judged, mailed and spent."""
     place = InDatabase(settings_to_look(config))
-    reports, has_more = look(place.settings, lambda gateway: _history(gateway, limit), empty=([], False))
+    reports: list[Report] = []
+    has_more = False
+    if not database_is_missing(place.settings):
+        reports, has_more = run_existing(place.settings, lambda gateway: _history(gateway, limit))
     if as_json:
         last_id = min((report.run_id for report in reports), default=None)
         show_json({"object": "list", "data": reports, "has_more": has_more, "last_id": last_id})

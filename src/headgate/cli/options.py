@@ -2,7 +2,8 @@
 
 import math
 import re
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -12,7 +13,7 @@ from headgate.cli.logs import VARIABLE, LogFormat
 from headgate.core.job import JobState, Reason
 from headgate.runner.jobs import MOST_LISTED
 
-_AGE: Final = re.compile(r"(\d{1,6})([smhd])")
+_AGE: Final = re.compile(r"\d{1,6}[smh]|\d{1,5}d")
 _UNIT: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
@@ -39,24 +40,44 @@ def read_moment(text: str) -> datetime:
     return moment
 
 
-def read_past(text: str) -> datetime:
+@dataclass(frozen=True, slots=True)
+class When:
+    """A date, or a time from now. Now is the time of the database or of the gateway: this machine's may differ."""
+
+    moment: datetime | timedelta
+
+    @property
+    def relative(self) -> bool:
+        return isinstance(self.moment, timedelta)
+
+    def at(self, now: datetime) -> datetime:
+        return now + self.moment if isinstance(self.moment, timedelta) else self.moment
+
+
+def read_past(text: str) -> When:
     """A moment as above, or how long ago: `90s`, `30m`, `2h`, `7d`."""
-    if found := _AGE.fullmatch(text):
-        return datetime.now(UTC) - timedelta(**{_UNIT[found[2]]: int(found[1])})
+    if (span := _span(text)) is not None:
+        return When(-span)
     try:
-        return read_moment(text)
+        return When(read_moment(text))
     except typer.BadParameter as error:
         raise typer.BadParameter(f"{error.message} Or how long ago: 90s, 30m, 2h, 7d.") from None
 
 
-def read_future(text: str) -> datetime:
+def read_future(text: str) -> When:
     """A moment as above, or how long from now: `12h`, `90d`."""
-    if found := _AGE.fullmatch(text):
-        return datetime.now(UTC) + timedelta(**{_UNIT[found[2]]: int(found[1])})
+    if (span := _span(text)) is not None:
+        return When(span)
     try:
-        return read_moment(text)
+        return When(read_moment(text))
     except typer.BadParameter as error:
         raise typer.BadParameter(f"{error.message} Or how long from now: 12h, 90d.") from None
+
+
+def _span(text: str) -> timedelta | None:
+    if _AGE.fullmatch(text) is None:
+        return None
+    return timedelta(**{_UNIT[text[-1]]: int(text[:-1])})
 
 
 ConfigOption = Annotated[
@@ -92,7 +113,7 @@ ClassFilter = Annotated[
     typer.Option("--class", metavar="CLASS", help="Only those whose last failure is of this class."),
 ]
 SinceFilter = Annotated[
-    datetime | None,
+    When | None,
     typer.Option(
         "--since",
         parser=read_past,
@@ -101,7 +122,7 @@ SinceFilter = Annotated[
     ),
 ]
 UntilFilter = Annotated[
-    datetime | None,
+    When | None,
     typer.Option("--until", parser=read_past, metavar="WHEN", help="Only those that died before."),
 ]
 FileOption = Annotated[

@@ -1,16 +1,16 @@
 """Where a command's backend is: at `--url` or HEADGATE_URL, else in the database that the settings name."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from rich.text import Text
 
 from headgate.cli.backend import Backend
 from headgate.cli.remote import named_url, run_there
 from headgate.cli.remote_backend import RemoteBackend
-from headgate.cli.running import database_is_missing, look, run, settings_to_look
+from headgate.cli.running import database_is_missing, run, run_existing, settings_to_look
 from headgate.cli.screen import note
 from headgate.cli.store_backend import StoreBackend
 from headgate.core.errors import InvalidRequest
@@ -18,6 +18,7 @@ from headgate.settings import Settings
 from headgate.wiring.stores import database_name
 
 T = TypeVar("T")
+Page = tuple[Sequence[T], bool]
 LOCAL: Final = "local"
 
 
@@ -30,7 +31,10 @@ class AtGateway:
     def run(self, action: Callable[[Backend], Awaitable[T]]) -> T:
         return run_there(self.url, lambda client: action(RemoteBackend(client)))
 
-    def look(self, action: Callable[[Backend], Awaitable[T]], *, empty: Any = None) -> T:  # noqa: ARG002 - the other's shape
+    def run_existing(self, action: Callable[[Backend], Awaitable[T]]) -> T:
+        return self.run(action)
+
+    def page(self, action: Callable[[Backend], Awaitable[Page[T]]]) -> Page[T]:
         return self.run(action)
 
     def name_it(self, *, as_json: bool) -> None:
@@ -53,9 +57,13 @@ class InDatabase:
     def run(self, action: Callable[[Backend], Awaitable[T]]) -> T:
         return run(self.settings, lambda gateway: action(StoreBackend(gateway, self.tenant)))
 
-    def look(self, action: Callable[[Backend], Awaitable[T]], *, empty: Any = None) -> T:
-        """For what stores nothing new: see `running.look`."""
-        return look(self.settings, lambda gateway: action(StoreBackend(gateway, self.tenant)), empty=empty)
+    def run_existing(self, action: Callable[[Backend], Awaitable[T]]) -> T:
+        """For what needs a database that exists: see `running.run_existing`."""
+        return run_existing(self.settings, lambda gateway: action(StoreBackend(gateway, self.tenant)))
+
+    def page(self, action: Callable[[Backend], Awaitable[Page[T]]]) -> Page[T]:
+        """A page of a list, which is empty where there is no database."""
+        return ((), False) if database_is_missing(self.settings) else self.run_existing(action)
 
     def name_it(self, *, as_json: bool) -> None:
         """Say where a list was read: to people always, to programs only that there is nothing to read."""

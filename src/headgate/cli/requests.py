@@ -44,7 +44,10 @@ _COLUMNS: Final = (
 def show_request(
     request_id: IdArgument, as_json: JsonOption = False, url: UrlOption = None, config: ConfigOption = None
 ) -> None:
-    """Show one call, or all that a request or a job made: attempts, waits and refusals one by one, tokens, cost and end."""
+    """Show a call, or all calls made for a request or a job.
+
+    It lists attempts, waits and refusals one by one, tokens, cost and how the call ended.
+    """
     told = look_there(gateway_url(url, config), lambda client: client.request(request_id))
     story = shaped(told, RequestStory)
     if as_json:

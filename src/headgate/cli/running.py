@@ -12,10 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import typer
+
 from headgate import wiring
 from headgate.core.errors import HeadgateError, SettingsError
 from headgate.gateway import Gateway
-from headgate.settings import Settings
+from headgate.settings import DEFAULT_FILE, Settings
+from headgate.settings.dotenv import Dotenv
 from headgate.wiring.stores import database_file, database_name
 
 logger = logging.getLogger("headgate")
@@ -42,6 +45,22 @@ def settings_with_tasks(
     return replace(settings, jobs=jobs)
 
 
+def settings_reader(
+    context: typer.Context, config: Path | None, tasks: Sequence[str] | None, workers: int | None
+) -> Callable[[], Settings]:
+    """Reads the settings of a command that reads them again on SIGHUP, `.env` first."""
+    # A file that exists now is required from here on: if it vanishes, a reload must not take all models.
+    source = config or (Path(DEFAULT_FILE) if Path(DEFAULT_FILE).exists() else None)
+
+    dotenv: Dotenv = context.obj
+
+    def read() -> Settings:
+        dotenv.read()
+        return settings_with_tasks(source, tasks, workers)
+
+    return read
+
+
 def user_name() -> str:
     """Who is asking, for the job's history."""
     try:
@@ -60,28 +79,27 @@ def run(settings: Settings, action: Callable[[Gateway], Awaitable[T]]) -> T:
     return asyncio.run(main())
 
 
-def look(settings: Settings, action: Callable[[Gateway], Awaitable[T]], *, empty: Any = None) -> T:
-    """The same for commands that only look, or change what is there: they create nothing.
-
-    Where there is no database the answer is `empty`; without that the command is refused.
-    """
+def run_existing(settings: Settings, action: Callable[[Gateway], Awaitable[T]]) -> T:
+    """The same with a database that must exist: the command is refused where it is missing."""
     if database_is_missing(settings):
-        if empty is None:
-            raise SettingsError(
-                f"{database_name(settings)} does not exist, so there is nothing in it. Run this in the folder of the"
-                " gateway's headgate.yaml, or name that file with --config"
-            )
-        nothing: T = empty
-        return nothing
-    return asyncio.run(_looking(settings, action))
+        raise SettingsError(
+            f"{database_name(settings)} does not exist, so there is nothing in it. Run this in the folder of the"
+            " gateway's headgate.yaml, or name that file with --config"
+        )
+    return run_creating_nothing(settings, action)
 
 
-async def _looking(settings: Settings, action: Callable[[Gateway], Awaitable[T]]) -> T:
-    gateway = wiring.build(settings)
-    try:
-        return await action(gateway)
-    finally:
-        await gateway.aclose()
+def run_creating_nothing(settings: Settings, action: Callable[[Gateway], Awaitable[T]]) -> T:
+    """Build the gateway and do this with it. Nothing is written unless the action does."""
+
+    async def main() -> T:
+        gateway = wiring.build(settings)
+        try:
+            return await action(gateway)
+        finally:
+            await gateway.aclose()
+
+    return asyncio.run(main())
 
 
 def database_is_missing(settings: Settings) -> bool:

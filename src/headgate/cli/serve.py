@@ -6,21 +6,19 @@ import logging
 import signal
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from headgate.cli.logs import LogFormat, log_to_stderr
 from headgate.cli.options import ConfigOption, LogFormatOption, TasksOption
-from headgate.cli.running import reload_on_hangup, run_for_long, settings_with_tasks
+from headgate.cli.running import reload_on_hangup, run_for_long, settings_reader
 from headgate.cli.screen import say_at_the_end
 from headgate.cli.signals import Signals
 from headgate.cli.words import count_of, one_line
 from headgate.core.errors import SettingsError
 from headgate.doctor.ports import who_listens
-from headgate.settings import DEFAULT_FILE, Settings
-from headgate.settings.dotenv import Dotenv
+from headgate.settings import Settings
 from headgate.settings.front import Address
 from headgate.settings.summary import brief
 
@@ -43,7 +41,7 @@ def command(
             min=0,
             max=65_535,
             metavar="PORT",
-            help="Only another port, whatever address --listen or the settings name.",
+            help="Port to listen on; overrides the port of --listen and of the settings.",
         ),
     ] = None,
     no_work: Annotated[bool, typer.Option("--no-work", help="Take jobs in, but run none here.")] = False,
@@ -63,14 +61,10 @@ def command(
     """
     # First: what is left aside among the settings is told in the log.
     log_to_stderr(logging.INFO, log_format)
-    # The file that is there now is asked for by name from here on: should it vanish, a reload must not take all models.
-    source = config or (Path(DEFAULT_FILE) if Path(DEFAULT_FILE).exists() else None)
-
-    dotenv: Dotenv = context.obj
+    read_file = settings_reader(context, config, tasks, workers)
 
     def read() -> Settings:
-        dotenv.read()
-        settings = settings_with_tasks(source, tasks, workers)
+        settings = read_file()
         settings = settings if listen is None else replace(settings, listen=listen)
         return (
             settings if port is None else replace(settings, listen=str(replace(settings.address, port=port)))

@@ -1,6 +1,7 @@
 """The database as a backend: a gateway opened in this process, without a worker."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -26,6 +27,10 @@ class StoreBackend:
     def __init__(self, gateway: Gateway, tenant: str) -> None:
         self._gateway = gateway
         self._tenant = tenant
+
+    async def now(self) -> datetime:
+        await self._gateway.durable.start()
+        return self._gateway.durable.clock.utc()
 
     # ---- Jobs --------------------------------------------------------------------------------------------
 

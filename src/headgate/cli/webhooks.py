@@ -1,5 +1,6 @@
 """`headgate webhooks`: secret, list, redeliver, enable."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Final
@@ -17,7 +18,7 @@ from headgate.cli.options import (
     TenantOption,
 )
 from headgate.cli.reaching import InDatabase
-from headgate.cli.running import look, run, settings_to_look
+from headgate.cli.running import database_is_missing, run, run_existing, settings_to_look
 from headgate.cli.screen import note, show, stdout
 from headgate.cli.store_backend import page_of
 from headgate.cli.tables import Column, Row, lay_out
@@ -60,11 +61,13 @@ def list_deliveries(
 ) -> None:
     """List deliveries, newest first."""
     place = InDatabase(settings_to_look(config))
-    found, more = look(
-        place.settings,
-        lambda gateway: page_of(partial(gateway.webhooks.list, tenant=tenant), limit, after),
-        empty=((), False),
-    )
+    found: Sequence[Job] = ()
+    more = False
+    if not database_is_missing(place.settings):
+        found, more = run_existing(
+            place.settings,
+            lambda gateway: page_of(partial(gateway.webhooks.list, tenant=tenant), limit, after),
+        )
     if as_json or not found:
         show_page(found, more=more, as_json=as_json, none="There are no deliveries.")
     else:
@@ -92,13 +95,17 @@ def _row(job: Job, now: datetime) -> Row:
 @app.command("redeliver")
 def redeliver(job_id: JobArgument, tenant: TenantOption = "local", config: ConfigOption = None) -> None:
     """Deliver again what was told of a job, or what a delivery told; its webhook-id stays the same."""
-    handle = look(settings_to_look(config), lambda gateway: gateway.webhooks.redeliver(job_id, tenant=tenant))
+    handle = run_existing(
+        settings_to_look(config), lambda gateway: gateway.webhooks.redeliver(job_id, tenant=tenant)
+    )
     show(f"{handle.id} delivers it again")
 
 
 @app.command("enable")
 def enable(url: UrlArgument, tenant: TenantOption = "local", config: ConfigOption = None) -> None:
     """Deliver to an address again that was disabled because it answered 410."""
-    if not look(settings_to_look(config), lambda gateway: gateway.webhooks.enable(url, tenant=tenant)):
+    if not run_existing(
+        settings_to_look(config), lambda gateway: gateway.webhooks.enable(url, tenant=tenant)
+    ):
         raise StateConflict("this address is not disabled for this tenant: look at the URL, and at --tenant")
     show("This address gets deliveries again.")

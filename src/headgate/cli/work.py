@@ -6,14 +6,13 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
 from headgate.cli.logs import LogFormat, log_to_stderr
 from headgate.cli.options import ConfigOption, LogFormatOption, TasksOption, read_seconds
-from headgate.cli.running import reload_on_hangup, run_for_long, settings_with_tasks
+from headgate.cli.running import reload_on_hangup, run_for_long, settings_reader
 from headgate.cli.screen import say_at_the_end
 from headgate.cli.signals import Signals
 from headgate.cli.telling import Tally, words_for
@@ -24,8 +23,7 @@ from headgate.core.ports.jobs import JobFilter
 from headgate.gateway import DRAIN_S, Gateway
 from headgate.machine.clock import SystemClock
 from headgate.runner.durable import Durable
-from headgate.settings import DEFAULT_FILE, Settings
-from headgate.settings.dotenv import Dotenv
+from headgate.settings import Settings
 from headgate.wiring import open as open_gateway
 from headgate.wiring.alerting import alerting
 
@@ -59,19 +57,11 @@ def command(
 ) -> None:
     """Run jobs without serving HTTP: a worker node.
 
-    SIGINT or SIGTERM stops it: running jobs may finish, the rest goes back to the queue. A stop takes --drain seconds at most, and up to 15 more where tasks do not let go: a process manager
-    should wait that long. A second signal gives back at once what still runs. Jobs that are given back lose
-    no attempt.
+    SIGINT or SIGTERM stops it: running jobs may finish, the rest goes back to the queue. A stop takes --drain
+    seconds at most, and up to 15 more where tasks do not let go: a process manager should wait that long. A
+    second signal gives back at once what still runs. Jobs that are given back lose no attempt.
     """
-    # The file that is there now is asked for by name from here on: should it vanish, a reload must not take all models.
-    source = config or (Path(DEFAULT_FILE) if Path(DEFAULT_FILE).exists() else None)
-
-    dotenv: Dotenv = context.obj
-
-    def read() -> Settings:
-        dotenv.read()
-        return settings_with_tasks(source, tasks, workers)
-
+    read = settings_reader(context, config, tasks, workers)
     # Once every job is settled, a task that would not stop, or its thread, must not keep the process alive.
     leftovers = threading.Timer(LEFTOVERS_S, os._exit, [0])
     leftovers.daemon = True

@@ -77,6 +77,11 @@ class SettingsError(HeadgateError, ValueError):
 
     code = "invalid_settings"
 
+    @staticmethod
+    def missing_extra(what: str, extra: str) -> SettingsError:
+        """`what` needs packages that only this extra of Headgate installs."""
+        return SettingsError(f"{what} needs its extra: pip install '.[{extra}]' in a clone of Headgate")
+
 
 class InvalidRequest(HeadgateError, ValueError):
     """The request makes no sense; `param` says which part of it."""

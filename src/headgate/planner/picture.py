@@ -58,7 +58,7 @@ def _figure() -> "Figure":
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 - an extra: not everybody has it
     except ImportError:
-        raise SettingsError("--plot needs its extra: pip install '.[plot]' in a clone of Headgate") from None
+        raise SettingsError.missing_extra("--plot", "plot") from None
     return Figure(figsize=(8, 6), layout="constrained")
 
 

@@ -7,16 +7,14 @@ from collections.abc import Callable, Sequence
 from headgate.core.access import AccessKey, AccessTerms, IssuedKey, KeptKey, choose, issue
 from headgate.core.errors import InvalidRequest
 from headgate.core.key_text import PREFIX, RANDOM_BYTES, digest_of
-from headgate.core.ports.clock import Clock
 from headgate.runner.durable import Durable
 
 
 class AccessKeys:
     """What `headgate keys` does."""
 
-    def __init__(self, durable: Durable, clock: Clock, new_id: Callable[[], str]) -> None:
+    def __init__(self, durable: Durable, new_id: Callable[[], str]) -> None:
         self._durable = durable
-        self._clock = clock
         self._new_id = new_id
 
     async def create(self, terms: AccessTerms) -> IssuedKey:
@@ -28,7 +26,7 @@ class AccessKeys:
             key_id=f"key_{self._new_id()}",
             random=os.urandom(RANDOM_BYTES),
             secret=store.secret,
-            now=self._clock.utc(),
+            now=self._durable.clock.utc(),
         )
         await store.add_access_key(issued.kept)
         return issued
@@ -45,8 +43,8 @@ class AccessKeys:
         kept = await store.access_keys(tenant=tenant)
         if word.startswith(PREFIX):
             word = _id_of(word, kept, store.secret)
-        key = choose([one.key for one in kept], word, now=self._clock.utc())
-        await store.revoke_access_key(key.id, now=self._clock.utc().timestamp(), tenant=key.tenant)
+        key = choose([one.key for one in kept], word, now=self._durable.clock.utc())
+        await store.revoke_access_key(key.id, now=self._durable.clock.utc().timestamp(), tenant=key.tenant)
         return key
 
 

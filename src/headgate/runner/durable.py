@@ -71,7 +71,7 @@ class Durable:
         )
         self._attempts = Attempts(tasks, store, calls, clock=clock, new_id=new_id)
         self._calls = calls
-        self._clock = clock
+        self.clock = clock
         self._emit = emit
         self._worker: Worker | None = None
         self._starting = asyncio.Lock()
@@ -110,10 +110,10 @@ class Durable:
                 self._attempts,
                 self._settling,
                 rules=self.rules,
-                clock=self._clock,
+                clock=self.clock,
             )
             if tasks := self.tasks.due_on_start():
-                await self.store.make_deferred_due(tasks, now=self._clock.utc().timestamp())
+                await self.store.make_deferred_due(tasks, now=self.clock.utc().timestamp())
             self._worker.start()
             self._upkeep.start()
 

@@ -48,7 +48,12 @@ class Dotenv:
 
 
 def read_dotenv(path: Path) -> dict[str, str]:
-    """The variables of the file, none if there is no file. Mistakes name their lines and never show what is in them."""
+    """The variables of the file, none if there is no file. Mistakes name their lines and never show what is in them.
+
+    A folder is not such a file: `python -m venv .env` makes one. A named pipe is: secret managers write to one.
+    """
+    if path.is_dir():
+        return {}
     try:
         text = text_of(path, required=False)
     except Unreadable as error:

@@ -44,7 +44,5 @@ def _postgres(url: str, clock: Clock, new_id: Callable[[], str]) -> Store:
     try:
         from headgate.stores.postgres import PostgresStore  # noqa: PLC0415 - an extra: not everybody has it
     except ImportError as error:
-        raise SettingsError(
-            "database: PostgreSQL needs its extra: pip install '.[postgres]' in a clone of Headgate"
-        ) from error
+        raise SettingsError.missing_extra("database: PostgreSQL", "postgres") from error
     return PostgresStore(url, clock=clock, new_id=new_id)

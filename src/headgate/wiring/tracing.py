@@ -16,7 +16,5 @@ def build_tracing(clock: Clock) -> "Tracing":
 
         from headgate.observe.tracing import Tracing  # noqa: PLC0415
     except ImportError as error:
-        raise SettingsError(
-            "tracing needs its extra: pip install '.[tracing]' in a clone of Headgate"
-        ) from error
+        raise SettingsError.missing_extra("tracing", "tracing") from error
     return Tracing(BatchSpanProcessor(OTLPSpanExporter()), utc=clock.utc)

@@ -8,7 +8,6 @@ from apps.bookmarks.stage import DESCRIPTION, Shop, a_shop, a_site, answer, simu
 from server.http.front_stage import Play
 
 from headgate.core.access import AccessTerms
-from headgate.machine.clock import SystemClock
 from headgate.machine.ids import random_id
 from headgate.runner.access_keys import AccessKeys
 
@@ -390,7 +389,7 @@ def test_tenants_do_not_meet(play: Play) -> None:
 
 async def _keys(shop: Shop, *tenants: str) -> dict[str, dict[str, str]]:
     """A header for each tenant; the gateway notices new keys after a moment, all at once."""
-    keys = AccessKeys(shop.gateway.durable, SystemClock(), random_id)
+    keys = AccessKeys(shop.gateway.durable, random_id)
     headers = {}
     for tenant in tenants:
         issued = await keys.create(AccessTerms(name=tenant, tenant=tenant))

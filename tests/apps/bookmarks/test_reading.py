@@ -105,5 +105,5 @@ def test_a_missing_extra_holds_the_bookmark_and_says_what_to_install(monkeypatch
 
 def test_without_the_extra_bookmarks_are_not_mounted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(headgate.SettingsError, match=r"apps.bookmarks: .*\.\[bookmarks\]"):
+    with pytest.raises(headgate.SettingsError, match=r"apps.bookmarks needs .*\.\[bookmarks\]"):
         build(BookmarkOptions())

@@ -6,7 +6,7 @@ import headgate
 from headgate.apps.articles.desk import Desk
 from headgate.apps.articles.now import Now
 from headgate.apps.articles.options import Options
-from headgate.apps.articles.shapes import Queued, Summarize, Summarized, SummarizeLater, SummaryStatus
+from headgate.apps.articles.shapes import ROUTE, Queued, Summarize, Summarized, SummarizeLater, SummaryStatus
 from headgate.apps.articles.task import summarize_task
 
 
@@ -16,7 +16,7 @@ def app(options: Options) -> headgate.App:
         return [
             headgate.AppRoute(
                 method="POST",
-                path="/api/v1/summarize",
+                path=ROUTE,
                 handle=now.summarize,
                 body=Summarize,
                 summary="Summarise an article and wait for it",
@@ -27,7 +27,7 @@ def app(options: Options) -> headgate.App:
             ),
             headgate.AppRoute(
                 method="POST",
-                path="/api/v1/summarize/queue",
+                path=f"{ROUTE}/queue",
                 handle=desk.queue,
                 body=SummarizeLater,
                 summary="Summarise an article later, once",
@@ -36,7 +36,7 @@ def app(options: Options) -> headgate.App:
             ),
             headgate.AppRoute(
                 method="GET",
-                path="/api/v1/summarize/status/{job_id}",
+                path=f"{ROUTE}/status/{{job_id}}",
                 handle=desk.status,
                 door=headgate.AppDoor.LOOK,
                 summary="How a queued summary stands",

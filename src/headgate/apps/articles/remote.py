@@ -2,10 +2,8 @@
 
 from urllib.parse import quote
 
-from headgate.apps.articles.shapes import Priority, Queued, Summarized, SummaryStatus
+from headgate.apps.articles.shapes import ROUTE, Priority, Queued, Summarized, SummaryStatus
 from headgate.client import AsyncClient
-
-ROUTE = "/api/v1/summarize"
 
 
 async def summarize(

@@ -7,6 +7,8 @@ import msgspec
 import headgate
 from headgate.apps.articles.guard import SkipReason
 
+ROUTE: Final = "/api/v1/summarize"
+"""The first of the routes; the others are under it."""
 LEAST_CHARS: Final = 100
 """Of content; there is nothing to shorten in less."""
 MOST_CHARS: Final = 240_000

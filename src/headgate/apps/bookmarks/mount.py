@@ -18,7 +18,7 @@ from headgate.apps.bookmarks.spending import Spending
 def build(options: BookmarkOptions, *, fetch: Fetch = headgate.fetch) -> headgate.App:
     """The application of these options."""
     if importlib.util.find_spec("trafilatura") is None:
-        raise headgate.SettingsError(f"apps.bookmarks: {MISSING_EXTRA}")
+        raise headgate.SettingsError(MISSING_EXTRA)
 
     def routes(gateway: headgate.Gateway) -> Sequence[headgate.AppRoute]:
         return [*Api(Desk(gateway, new_bookmark_id, options), options).routes(), *page_routes()]

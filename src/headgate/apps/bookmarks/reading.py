@@ -12,7 +12,7 @@ import msgspec
 import headgate
 from headgate.apps.bookmarks.describing import tidy
 
-MISSING_EXTRA: Final = "bookmarks need their extra: pip install '.[bookmarks]' in a clone of Headgate"
+MISSING_EXTRA: Final = str(headgate.SettingsError.missing_extra("apps.bookmarks", "bookmarks"))
 HEAD_CHARS: Final = 3000
 TAIL_CHARS: Final = 1000
 LONGEST_TITLE_CHARS: Final = 300

@@ -25,7 +25,6 @@ _MARKUP: Final = re.compile(
 """Comments, scripts, tags with quoted and with broken attributes. What is not closed takes the rest along, and so no time."""
 MOST_ITEMS: Final = 500
 """Of one feed."""
-MISSING_EXTRA: Final = "the newsletter needs its extra: pip install '.[newsletter]' in a clone of Headgate"
 
 
 class NoFeed(ValueError):
@@ -35,7 +34,7 @@ class NoFeed(ValueError):
 def check_extra() -> None:
     """Told before anything is asked. Looked for, not imported: that takes a while."""
     if importlib.util.find_spec("feedparser") is None:
-        raise headgate.SettingsError(MISSING_EXTRA)
+        raise headgate.SettingsError.missing_extra("the newsletter", "newsletter")
 
 
 def parse_feed(content: bytes, *, name: str) -> list[Item]:

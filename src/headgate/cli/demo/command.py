@@ -33,8 +33,9 @@ def command(
 ) -> None:
     """Run a failure demo on real processes, with a verdict.
 
-    Upstreams throttle and fail, a worker is killed with kill -9, a job kills its workers. Everything runs on this machine: no keys, no network, nothing left behind. Exit code 0 only if nothing was lost,
-    nothing was done twice and every promise was kept.
+    Upstreams throttle and fail, a worker is killed with kill -9, a job kills its workers. Everything runs on
+    this machine: no keys, no network, nothing left behind. Exit code 0 only if nothing was lost, nothing was
+    done twice and every promise was kept.
     """
     # Here: the other commands need not wait for the HTTP stack.
     from headgate.cli.demo.plan import Plan  # noqa: PLC0415

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from headgate.core.errors import SettingsError
 from headgate.core.problems import Review
 from headgate.providers.addresses import (
     check_base_url,
@@ -18,7 +19,7 @@ from headgate.providers.addresses import (
     check_secret,
 )
 
-MISSING_EXTRA: Final = "bedrock needs its extra: pip install '.[bedrock]' in a clone of Headgate"
+MISSING_EXTRA: Final = str(SettingsError.missing_extra("bedrock", "bedrock"))
 _REGION: Final = re.compile(r"[a-z]{2,}(-[a-z]+)+-\d{1,2}")
 _REGION_NAMES: Final = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _KEYS: Final = ("access_key_id", "secret_access_key", "session_token")

@@ -49,6 +49,6 @@ def listen(
         failures=failures,
         clock=clock,
         alerts=alerts,
-        keys=AccessKeys(gateway.durable, clock, new_id),
+        keys=AccessKeys(gateway.durable, new_id),
         job_look=JobLook(gateway.jobs, clock),
     )
