@@ -5,6 +5,7 @@ what the reference says. Time is a number; nothing sleeps. HEADGATE_MACHINE_EXAM
 """
 
 import asyncio
+import itertools
 import os
 from collections.abc import Awaitable
 from typing import Any, ClassVar, TypeVar
@@ -100,6 +101,7 @@ class StoreMachine(RuleBasedStateMachine):
         """Every claim there ever was; most of them are stale."""
         self.reserved: list[tuple[str, KeyClaim, int]] = []
         self.shown: dict[str, Any] = {}
+        self.nudges = itertools.count(0.001, 0.001)
         self.run(self.home.wipe())
 
     def run(self, verb: Awaitable[T]) -> T:
@@ -307,6 +309,8 @@ class StoreMachine(RuleBasedStateMachine):
 
     def settle(self, pairs: list[tuple[Claim, Outcome]]) -> None:
         written = [settle(claim, outcome, rules=RULES, now=self.now, chance=0.5) for claim, outcome in pairs]
+        # Which of equals goes first in line is nobody's promise: no two are equal.
+        written = [msgspec.structs.replace(one, due=one.due + next(self.nudges)) for one in written]
         self.both("settle", written, now=self.now)
 
     @precondition(lambda self: self.claims)
@@ -386,10 +390,7 @@ class StoreMachine(RuleBasedStateMachine):
     def a_node_dies_and_its_jobs_are_rescued(self, node: str, how: str) -> None:
         self.live_and_die(node, how)
         lost = self.both("lost", limit=ALL)
-        # One after the other: which of equals goes first in line is nobody's promise.
-        for one in lost:
-            self.now += 0.5
-            self.settle([(one.claim, read_loss(one))])
+        self.settle([(one.claim, read_loss(one)) for one in lost])
         self.live_and_die(node, "forget")
 
     @precondition(lambda self: self.reference.revivable(now=EVER, limit=1))
