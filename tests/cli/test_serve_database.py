@@ -1,6 +1,8 @@
 """`headgate serve` whose database is removed or away while it runs: when it is ready, and what is there after a restart."""
 
 import json
+import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -92,6 +94,26 @@ def test_a_database_file_that_is_removed_while_idle_ends_readiness(tmp_path: Pat
         _until_not_ready(served)
         assert _submit(served)[0] == 503
         assert served.get("/health/ready") == 503
+
+
+def test_doctor_fails_while_a_gateway_has_lost_its_database(tmp_path: Path) -> None:
+    """The alert sends the operator to it. What it opens itself works: the trouble is the gateway's."""
+    with serving(tmp_path, "--no-work") as served:
+        _submit(served)
+        _remove_the_log(tmp_path / ".headgate" / "headgate.db")
+        _until_not_ready(served)
+        port = served.url.rpartition(":")[2]
+        (tmp_path / "headgate.yaml").write_text(f"listen: 127.0.0.1:{port}\n")
+        answer = subprocess.run(
+            [sys.executable, "-m", "headgate", "doctor"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+        assert answer.returncode == 1
+        assert "not ready (database_lost)" in " ".join(answer.stdout.split())
 
 
 def test_while_postgres_is_away_the_gateway_stays_ready(

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Mapping
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 import headgate
 from headgate.core.ports.provider import Provider
 from headgate.core.problems import InvalidSettings
@@ -25,6 +27,10 @@ from headgate.wiring.providers import PROVIDERS, Surroundings, Transports
 from headgate.wiring.stores import build_store, database_file, schema_number
 
 _GREETING: Final = Limits(connect_s=2.0, total_s=3.0)
+
+
+class _Readiness(msgspec.Struct):
+    status: str
 
 
 async def examine(settings: Settings, source: str, environment: Mapping[str, str]) -> list[Finding]:
@@ -81,20 +87,36 @@ async def _front(settings: Settings) -> list[Finding]:
         return [ok("port", f"{settings.listen} is free")]
     who = await asyncio.to_thread(who_listens, address.port)
     by = f" by {who}" if who else ""
-    if await _is_gateway(f"http://{settings.listen}"):
-        return [ok("port", f"{settings.listen} is served{by}: a gateway answers there")]
+    match await _readiness(f"http://{settings.listen}"):
+        case "ready":
+            return [ok("port", f"{settings.listen} is served{by}: a gateway answers there")]
+        case str(status):
+            found = (
+                f"{settings.listen} is served{by}: a gateway answers there, but it is not ready ({status})"
+            )
+            return [
+                fail(
+                    "port",
+                    found,
+                    "its log says why; database_lost: stop all processes, then start them again",
+                )
+            ]
     return [
         fail("port", f"{settings.listen}: {trouble}{by}", "stop that process, or set another `listen`"),
     ]
 
 
-async def _is_gateway(url: str) -> bool:
+async def _readiness(url: str) -> str | None:
+    """What the gateway there says of itself; None: no gateway answers."""
     transport = Transport()
     try:
-        with await transport.send(Endpoint(f"{url}/health/live", method="GET"), limits=_GREETING) as response:
-            return response.status == 200 and b'"status"' in await response.read(1000)
-    except TransportError:
-        return False
+        with await transport.send(
+            Endpoint(f"{url}/health/ready", method="GET"), limits=_GREETING
+        ) as response:
+            answer = msgspec.json.decode(await response.read(1000), type=_Readiness)
+            return "ready" if response.status == 200 else answer.status
+    except (TransportError, msgspec.DecodeError):
+        return None
     finally:
         await transport.aclose()
 
