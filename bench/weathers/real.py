@@ -64,7 +64,7 @@ async def _offer(
         base_url=target.base_url, api_key=target.key, max_retries=max_retries, timeout=timeout
     ) as client:
         await client.models.list()  # Loads what the first call needs.
-        ask = {Mode.WHOLE: _whole, Mode.STREAMED: _streamed, Mode.JOBS: _job}[mode](client)
+        ask = {Mode.WHOLE: ask_whole, Mode.STREAMED: _streamed, Mode.JOBS: _job}[mode](client)
         patience_s = JOB_PATIENCE_S if mode is Mode.JOBS else PATIENCE_S
         _get(f"http://127.0.0.1:{stub_port}/begin")
         return await offer(weather.arrivals(seed), ask, SystemClock(), patience_s=patience_s)
@@ -74,7 +74,7 @@ def _body(arrival: Arrival) -> dict[str, Any]:
     return {"model": "m", "messages": messages_for(arrival), "max_tokens": 16}
 
 
-def _whole(client: openai.AsyncOpenAI) -> Ask:
+def ask_whole(client: openai.AsyncOpenAI) -> Ask:
     async def ask(arrival: Arrival) -> str:
         try:
             await client.chat.completions.create(**_body(arrival))
