@@ -15,6 +15,8 @@ OK: Final = 200
 THROTTLED: Final = 429
 FAILED: Final = 500
 NO_HEADERS: Final[Mapping[str, str]] = {}
+WAY_THERE_S: Final = 0.02
+"""The longest way to an upstream: calls do not arrive exactly as they were sent, nor in that order."""
 
 
 class Verdict(NamedTuple):

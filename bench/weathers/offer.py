@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from headgate.core.ports.clock import Clock
@@ -45,11 +45,15 @@ class Outcome:
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        # asdict would rebuild the Counter from pairs and count those.
+        return {
+            **{each.name: getattr(self, each.name) for each in fields(self)},
+            "refused": dict(self.refused),
+        }
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> "Outcome":
-        return cls(**{**fields, "refused": Counter(fields["refused"])})
+    def from_json(cls, read: Mapping[str, Any]) -> "Outcome":
+        return cls(**{**read, "refused": Counter(read["refused"])})
 
 
 async def offer(

@@ -7,6 +7,7 @@ Run: python -m weathers.stub NAME SEED
 
 import asyncio
 import json
+import random
 import re
 import sys
 import threading
@@ -17,7 +18,7 @@ from typing import Any, Final
 
 import uvloop
 
-from weathers.kinds import OK, THROTTLED, Calm, Verdict
+from weathers.kinds import OK, THROTTLED, WAY_THERE_S, Calm, Verdict
 from weathers.table import WEATHERS
 
 CHUNKS: Final = 8
@@ -33,8 +34,9 @@ _CODES: Final = {THROTTLED: "rate_limit_exceeded"}
 class Sky:
     """The upstreams and their clock."""
 
-    def __init__(self, upstreams: list[Calm]) -> None:
+    def __init__(self, upstreams: list[Calm], seed: int) -> None:
         self.upstreams = upstreams
+        self.chance = random.Random(f"{seed} ways")
         self.begun_at = 0.0
 
     def counts(self) -> dict[str, Any]:
@@ -83,7 +85,8 @@ class Stub(asyncio.Protocol):
         elif path.endswith("/models"):
             self._write(OK, {"object": "list", "data": []})
         else:
-            self._arrive(self._sky.upstreams[int(path.split("/", 2)[1])], body)
+            upstream = self._sky.upstreams[int(path.split("/", 2)[1])]
+            self._later(self._sky.chance.uniform(0, WAY_THERE_S), self._arrive, upstream, body)
 
     def _arrive(self, upstream: Calm, body: bytes) -> None:
         size = _SIZE.search(body)
@@ -172,7 +175,7 @@ def _framed(piece: bytes) -> bytes:
 
 
 async def serve(name: str, seed: int) -> None:
-    sky = Sky(WEATHERS[name].sky(seed))
+    sky = Sky(WEATHERS[name].sky(seed), seed)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Stub(sky), "127.0.0.1", 0, backlog=2048)
     print(server.sockets[0].getsockname()[1], flush=True)

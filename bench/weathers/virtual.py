@@ -18,13 +18,11 @@ from headgate.planner import virtual
 from headgate.planner.virtual import World
 from headgate.server.errors import read_error
 from headgate.wiring.providers import ProviderKind, Surroundings
-from weathers.kinds import OK, Calm, Verdict
+from weathers.kinds import OK, WAY_THERE_S, Calm, Verdict
 from weathers.offer import ANSWERED, Ask, Outcome, offer
 from weathers.sdk_model import MAX_RETRIES, Response, call
 from weathers.table import PATIENCE_S, Arrival, Weather
 
-WAY_THERE_S: Final = 0.02
-"""The longest: calls do not arrive exactly as they were sent."""
 ORACLE_SLOTS: Final = 64
 ORACLE_STEP_S: Final = 0.02
 CHARS_PER_SIZE: Final = 1600

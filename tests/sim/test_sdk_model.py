@@ -106,9 +106,7 @@ def _model_attempts(script: list[Response], max_retries: int, seed: int) -> tupl
             return script[len(starts) - 1]
 
         chance = random.Random(seed).random
-        response = await sdk_model.call(
-            send, max_retries=max_retries, sleep=world.clock.sleep, chance=chance
-        )
+        response = await sdk_model.call(send, max_retries=max_retries, sleep=world.clock.sleep, chance=chance)
         return starts, response.status == 200
 
     return virtual.run(main)
