@@ -55,7 +55,7 @@ class Stub(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._received = bytearray()
         self._call: tuple[Calm, Verdict] | None = None
-        self._timers: list[asyncio.TimerHandle] = []
+        self._timers: list[asyncio.Handle] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport: asyncio.Transport = transport  # type: ignore[assignment]  # a TCP connection's
@@ -86,6 +86,7 @@ class Stub(asyncio.Protocol):
             self._write(OK, {"object": "list", "data": []})
         else:
             upstream = self._sky.upstreams[int(path.split("/", 2)[1])]
+            self._timers.clear()  # Those of the connection's last call.
             self._later(self._sky.chance.uniform(0, WAY_THERE_S), self._arrive, upstream, body)
 
     def _arrive(self, upstream: Calm, body: bytes) -> None:
@@ -109,9 +110,6 @@ class Stub(asyncio.Protocol):
         self._later(verdict.after_s, self._finish_stream, verdict)
 
     def _later(self, after_s: float, what: Any, *args: Any) -> None:
-        self._timers = [
-            timer for timer in self._timers if not timer.cancelled() and timer.when() > self._loop.time()
-        ]
         self._timers.append(self._loop.call_later(after_s, what, *args))
 
     def _leave(self) -> None:
