@@ -8,7 +8,7 @@ INSTALL_SELF := $(PIP) install --no-deps --no-build-isolation --no-index --edita
 # Tests wait for processes, sockets and pages more than they compute: one more than there are cores.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 
-.PHONY: help run demo test packages check format bench soak crash lock clean
+.PHONY: help run demo test packages check format bench weather soak crash lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -71,6 +71,10 @@ bench: $(VENV)/.dev ## Measured costs and figures, each beside its floor
 	@$(BIN)/python bench/dashboard.py
 	@$(BIN)/python bench/plan.py
 	@HEADGATE_LONG_RUNS=1 $(BIN)/pytest -q tests/sim tests/dispatch/test_gate_machine.py
+
+weather: $(VENV)/.dev ## What callers get in bad weather, with Headgate and without: an hour or more (ARGS="--calls 60 quota-20" and the like)
+	@$(BIN)/python bench/weather.py --virtual
+	@$(BIN)/python bench/weather.py $(ARGS)
 
 soak: $(VENV)/.dev ## Random storms, gate machines and store machines, much longer than in the tests, each from its seed
 	@$(BIN)/python bench/soak.py

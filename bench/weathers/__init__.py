@@ -1,0 +1,1 @@
+"""Weathers: what an upstream does to its callers, and what the callers get, with Headgate and without."""
