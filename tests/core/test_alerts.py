@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from headgate.core.alert_rules import AlertRules, Rule, words
 from headgate.core.alerts import MOST_ACTIVE, Alert, Board, Level, Reading
 from headgate.core.problems import InvalidSettings
-from headgate.core.sliding import SlidingSum
+from headgate.core.sliding import SlidingTally
 
 LEVEL = Level(fires_above=10, clears_at=5, calm_s=60)
 
@@ -80,31 +80,27 @@ def test_whatever_comes_each_incident_is_told_once_and_calm_in_between(
         assert cleared_at - fired_at >= LEVEL.calm_s
 
 
-@given(st.lists(st.tuples(st.floats(0, 100), st.sampled_from([0.0, 1.0])), max_size=200))
-def test_a_sliding_sum_is_what_came_lately(gaps: list[tuple[float, float]]) -> None:
+@given(st.lists(st.tuples(st.floats(0, 100), st.booleans()), max_size=200))
+def test_a_sliding_tally_is_what_came_lately(gaps: list[tuple[float, bool]]) -> None:
     """Compared with a list of all of it; a sixtieth more or less is its grain."""
-    sliding, came, now = SlidingSum(600), [], 0.0
-    for gap_s, value in gaps:
+    sliding, came, now = SlidingTally[bool](600), [], 0.0
+    for gap_s, key in gaps:
         now += gap_s
-        sliding.add(now, value)
-        came.append((now, value))
-        surely = [value for at, value in came if at > now - 590]
-        perhaps = [value for at, value in came if at > now - 600]
-        assert len(surely) <= sliding.count(now) <= len(perhaps)
-        mean = sliding.mean(now, fewest=1)
-        assert mean is not None
-        assert 0 <= mean <= 1
-    assert sliding.count(now + 601) == 0
-    assert sliding.mean(now + 601, fewest=1) is None
+        sliding.add(now, key)
+        came.append((now, key))
+        for either in (False, True):
+            surely = [at for at, key in came if key is either and at > now - 590]
+            perhaps = [at for at, key in came if key is either and at > now - 600]
+            assert len(surely) <= sliding.counts(now)[either] <= len(perhaps)
+    assert sliding.counts(now + 601).total() == 0
 
 
-def test_a_mean_needs_enough_samples() -> None:
-    sliding = SlidingSum(600)
+def test_a_sliding_tally_adds_up_amounts() -> None:
+    sliding = SlidingTally[str](600)
     for number in range(19):
-        sliding.add(number, 3.0)
-    assert sliding.mean(19, fewest=20) is None
-    sliding.add(20, 23.0)
-    assert sliding.mean(20, fewest=20) == pytest.approx(4.0)
+        sliding.add(number, "ms", 3)
+    sliding.add(20, "ms", 23)
+    assert sliding.counts(20) == {"ms": 80}
 
 
 def test_every_rule_has_a_level_and_words_that_say_what_to_do() -> None:

@@ -14,7 +14,7 @@ from stage import USER
 import headgate
 from headgate import Context, wiring
 from headgate.core.errors import HeadgateError
-from headgate.core.events import HttpFailed
+from headgate.core.events import HttpAnswered
 from headgate.core.messages import Answer
 from headgate.core.ports.clock import Clock
 from headgate.observe.loop_lag import WINDOW_S
@@ -89,7 +89,7 @@ async def test_requests_that_never_reach_a_model_are_rejected_requests_too(
     async with watched(stages, caplog, {"model": "instant"}, work=False) as seen:
         await answered(seen, 20)
         for code in ("rate_limited", "queue_full", "store_unavailable"):
-            seen.alerts(HttpFailed(request_id="req_1", status=429, code=code))
+            seen.alerts(HttpAnswered(request_id="req_1", status=429, error=code))
         await seen.sleep(ROUND_S)
         assert seen.active == [("rejections", "")]
 
@@ -99,7 +99,7 @@ async def test_a_process_that_shuts_down_rejects_without_an_alert(stages: JobSta
     async with watched(stages, caplog, {"model": "instant"}, work=False) as seen:
         await answered(seen, 20)
         for _ in range(20):
-            seen.alerts(HttpFailed(request_id="req_1", status=503, code="draining"))
+            seen.alerts(HttpAnswered(request_id="req_1", status=503, error="draining"))
         await seen.sleep(ROUND_S)
         assert seen.active == []
 
@@ -142,7 +142,7 @@ async def test_attempts_of_jobs_are_neither_rejected_requests_nor_errors(
 
 
 class _Miscounting(SimulatedProvider):
-    """Its usage is not what a provider must return: an exception that is not foreseen."""
+    """Its usage is not what a provider must return: an unexpected exception."""
 
     @classmethod
     def built(cls, model: str | None, options: Mapping[str, Any], given: Any) -> "_Miscounting":
@@ -180,7 +180,7 @@ async def test_more_than_1_percent_of_the_requests_break_the_gateway(
             await seen.stage.gateway.complete(model="f", messages=USER)
         await seen.sleep(ROUND_S)
         assert seen.active == [], "1 % is not more than 1 %"
-        seen.alerts(HttpFailed(request_id="req_1", status=500, code="internal"))
+        seen.alerts(HttpAnswered(request_id="req_1", status=500, error="internal"))
         await expect_it_fires_and_clears(seen, "server_errors", 2 / 101)
 
 

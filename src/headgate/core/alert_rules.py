@@ -143,15 +143,17 @@ _WORDS: Final[Mapping[str, str]] = {
     ),
     Rule.REJECTIONS: (
         "{value:.0%} of the requests of the last 10 minutes were rejected with 429 or 503, more than"
-        " {threshold:.0%}. `headgate requests list --status refused` shows why, `headgate models list` which queues"
-        " are full, paused or throttled."
+        " {threshold:.0%}. `headgate models list` shows which queues are full, paused or throttled, and"
+        " `headgate requests list --status refused` the rejected calls. Limits of keys and a full backlog of jobs are not"
+        " in that list: the events `HttpAnswered` of `GET /events` name them."
     ),
     Rule.ERRORS: (
         "{value:.1%} of the requests of the last 10 minutes failed, more than {threshold:.1%}."
-        " `headgate requests list --status failed` shows what their upstreams answered."
+        " `headgate requests list --status failed` shows what upstreams answered to calls of models. Failures of"
+        " other requests are not in that list: the events `HttpAnswered` of `GET /events` name them."
     ),
     Rule.SERVER_ERRORS: (
-        "{value:.1%} of the requests of the last 10 minutes broke on an exception that is not foreseen, more than"
+        "{value:.1%} of the requests of the last 10 minutes failed with an unexpected exception, more than"
         " {threshold:.1%}. Look for 'broke' in the gateway's log: it names the line. Please report it."
     ),
     Rule.LATENCY: (
@@ -159,8 +161,8 @@ _WORDS: Final[Mapping[str, str]] = {
         " `headgate requests list --status ok` shows how long each took, `headgate models list` what waits."
     ),
     Rule.LOOP_LAG: (
-        "The event loop was held up for {value:.1f} s within the last minute, more than {threshold:g} s: nothing else"
-        " ran meanwhile. The log names the code where a job's task did it. Otherwise give the process more CPU."
+        "The event loop was blocked for {value:.1f} s within the last minute, more than {threshold:g} s: nothing else"
+        " ran meanwhile. If a job's task blocked it, the log names the code. Otherwise give the process more CPU."
     ),
 }
 

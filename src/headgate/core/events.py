@@ -100,12 +100,13 @@ class RequestRefused(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str = "local"
 
 
-class HttpFailed(msgspec.Struct, frozen=True, kw_only=True):
-    """A request over HTTP was answered with 429 or 5xx, and no `Responded` says so: no model was called for it."""
+class HttpAnswered(msgspec.Struct, frozen=True, kw_only=True):
+    """A request to the API was answered, and no `Responded` says so: it was not itself a call of a model."""
 
     request_id: str
     status: int
-    code: str
+    error: str | None = None
+    """As in `Responded`; None also where an application or a route that does not exist answered with 4xx or 5xx."""
 
 
 class WaitEnded(msgspec.Struct, frozen=True, kw_only=True):
@@ -240,7 +241,7 @@ Event: TypeAlias = (
     | Responded
     | Cancelled
     | RequestRefused
-    | HttpFailed
+    | HttpAnswered
     | WaitEnded
     | GatePaused
     | BreakerChanged

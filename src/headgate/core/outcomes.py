@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from headgate.core.errors import (
+    CallFailed,
     CheckBroken,
     Draining,
     HeadgateError,
@@ -50,7 +51,7 @@ class Outcome(enum.StrEnum):
     FAILED = "failed"
     """It was taken, and ended without an answer: 502, 504, or 422 for unusable output."""
     INTERNAL = "internal"
-    """An exception that is not foreseen: a fault in the gateway or in a provider's code."""
+    """An unexpected exception: a fault in the gateway or in a provider's code."""
     OTHER = "other"
     """The caller's own mistake, a call that gave way, or a process that shuts down as it was asked to."""
 
@@ -85,8 +86,24 @@ _OUTCOMES: Final[Mapping[str, Outcome]] = {
 }
 
 
+def error_word(error: Exception) -> str:
+    """What events say of an error: its code, or the class, status and code of a provider's failure."""
+    if isinstance(error, CallFailed):
+        return error.failure.error
+    return error.code if isinstance(error, HeadgateError) else HeadgateError.code
+
+
 def outcome_of(error: str | None) -> Outcome:
     """`error` is an error's code, or a failure's class with its status and the provider's code behind it."""
     if error is None:
         return Outcome.OK
     return _OUTCOMES.get(error.partition(" ")[0], Outcome.FAILED)
+
+
+def outcome_of_answer(status: int, error: str | None) -> Outcome:
+    """Of an HTTP request that was not itself a call of a model. An application may answer with a status of its own."""
+    if error is not None or status < 400:
+        return outcome_of(error)
+    if status in {429, 503}:
+        return Outcome.REFUSED
+    return Outcome.FAILED if status >= 500 else Outcome.OTHER

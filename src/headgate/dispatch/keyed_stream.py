@@ -110,6 +110,11 @@ class KeyedStream:
         return reply is not None and reply.replayed and reply.request_id != self._live.written
 
     @property
+    def shared(self) -> bool:
+        """True in the end for all readers of a call but one, also for those who listened while it was written."""
+        return self._told is not None and self._told.replayed
+
+    @property
     def upstream(self) -> str | None:
         if self._told is not None:
             return self._told.upstream
@@ -134,7 +139,7 @@ class KeyedStream:
     @property
     def spent(self) -> Usage:
         """What it has cost so far. Told again, it costs nothing."""
-        if self._live.stream is None or (self._told is not None and self._told.replayed):
+        if self._live.stream is None or self.shared:
             return Usage(0, 0, estimated=True)
         return self._live.stream.spent
 

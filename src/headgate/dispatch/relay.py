@@ -171,6 +171,7 @@ class RelayStream(AnswerStream[bytes]):
     """Server-sent events as they come from the upstream, byte by byte. Only the last of them are read."""
 
     replayed = False
+    shared = False
 
     def __init__(self, requests: Requests, request: WireRequest, call: Call, wire: Wire) -> None:
         super().__init__(requests, request, call)

@@ -6,8 +6,9 @@ from typing import Any, TypeVar
 
 from headgate.core import events
 from headgate.core.embeddings import EmbeddingReply, EmbeddingRequest, Embeddings, estimate_embedding_usage
-from headgate.core.errors import CallFailed, DuplicateRequest, HeadgateError, QueueFull, mark_reported
+from headgate.core.errors import DuplicateRequest, HeadgateError, QueueFull, mark_reported
 from headgate.core.messages import Answer, Reply, Request, Usage, estimate_usage
+from headgate.core.outcomes import error_word
 from headgate.core.retry import RetryPolicy
 from headgate.dispatch.call import AnyRequest, Call
 from headgate.dispatch.dispatcher import Dispatcher, Served
@@ -163,13 +164,11 @@ class Requests:
         self.ended(request, call, upstream=reply.upstream, usage=reply.usage, cost_usd=cost_usd)
 
     def failed(self, request: AnyRequest, call: Call, error: Exception) -> None:
-        """Also for an exception that is not foreseen: a fault of ours, `internal`."""
-        detail = HeadgateError.code
+        """Also for an unexpected exception: a fault of ours, `internal`."""
         if isinstance(error, HeadgateError):
             error.queue_ms, error.upstream_ms = call.queue_s * 1000, call.upstream_s * 1000
-            detail = error.failure.error if isinstance(error, CallFailed) else error.code
         mark_reported(error)
-        self.ended(request, call, error=detail)
+        self.ended(request, call, error=error_word(error))
 
     def cancelled(self, request: AnyRequest, call: Call) -> None:
         self.dispatcher.emit(

@@ -8,7 +8,7 @@ import contextlib
 import logging
 import math
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -17,9 +17,9 @@ from headgate.core.alert_rules import FEWEST_SAMPLES, HOUR_S, RATES_S, REPEATS, 
 from headgate.core.alerts import Alert, Board, Reading
 from headgate.core.errors import HeadgateError
 from headgate.core.job import JobState, Reason
-from headgate.core.outcomes import Outcome, outcome_of
+from headgate.core.outcomes import Outcome, outcome_of, outcome_of_answer
 from headgate.core.ports.clock import Clock
-from headgate.core.sliding import SlidingSum, SlidingTally
+from headgate.core.sliding import Key, SlidingTally
 from headgate.observe.alert_sources import Sources
 from headgate.observe.loop_lag import LoopLag
 
@@ -47,34 +47,30 @@ class Counts:
         self._now = now
         self._requests = SlidingTally[Outcome](RATES_S)
         self._latencies = SlidingTally[int](RATES_S) if time_answers else None
-        self._dead = SlidingSum(HOUR_S)
-        self._retried = SlidingSum(RATES_S)
-        self._keys = SlidingSum(RATES_S)
-        self._delays_s = SlidingSum(RATES_S)
+        self._dead = SlidingTally[str](HOUR_S)
+        self._retried = SlidingTally[bool](RATES_S)
+        """True: it failed all the same."""
+        self._keys = SlidingTally[str](RATES_S)
+        self._delays = SlidingTally[str](RATES_S)
+        """Of `jobs`, and of the `ms` from due to done of all of them."""
         self.hearers: Mapping[type, Callable[[Any], None]] = {
             events.Responded: self._responded,
             events.KeyUsed: self._key_used,
             events.JobSettled: self._job_settled,
-            events.HttpFailed: self._http_failed,
+            events.HttpAnswered: self._http_answered,
         }
 
     def readings(self, now: float, *, newly_dead: int, oldest_due_s: float | None) -> Iterator[Reading]:
         """With what the database says: of dead letters elsewhere, and of jobs that nobody does."""
-        yield Reading(Rule.DEAD_LETTERS, max(self._dead.count(now), newly_dead))
-        delay_s = self._delays_s.mean(now, fewest=FEWEST_SAMPLES)
-        rates = {
-            Rule.RETRY_FAILURES: self._retried.mean(now, fewest=FEWEST_SAMPLES),
-            Rule.DUPLICATE_KEYS: self._keys.mean(now, fewest=FEWEST_SAMPLES),
-            Rule.JOB_DELAY: oldest_due_s if delay_s is None else delay_s,
-        }
-        yield from (Reading(rule, value) for rule, value in rates.items() if value is not None)
-        yield from self._of_requests(now)
-
-    def _of_requests(self, now: float) -> Iterator[Reading]:
-        counts = self._requests.counts(now)
-        if (total := counts.total()) >= FEWEST_SAMPLES:
-            for rule, outcomes in _BAD_OUTCOMES.items():
-                yield Reading(rule, sum(counts[outcome] for outcome in outcomes) / total)
+        yield Reading(Rule.DEAD_LETTERS, max(self._dead.counts(now).total(), newly_dead))
+        yield from _shares(self._retried.counts(now), {Rule.RETRY_FAILURES: (True,)})
+        yield from _shares(self._keys.counts(now), {Rule.DUPLICATE_KEYS: REPEATS})
+        delays = self._delays.counts(now)
+        if delays["jobs"] >= FEWEST_SAMPLES:
+            yield Reading(Rule.JOB_DELAY, delays["ms"] / 1000 / delays["jobs"])
+        elif oldest_due_s is not None:
+            yield Reading(Rule.JOB_DELAY, oldest_due_s)
+        yield from _shares(self._requests.counts(now), _BAD_OUTCOMES)
         if self._latencies is not None:
             steps = self._latencies.counts(now)
             if steps.total() >= FEWEST_SAMPLES:
@@ -87,27 +83,36 @@ class Counts:
         # Attempts of jobs are left out: a job waits and tries again.
         if event.of_job:
             return
-        self._requests.add(now, outcome_of(event.error))
+        # The request of an application counts itself, however many calls it makes.
+        if event.origin is None:
+            self._requests.add(now, outcome_of(event.error))
         if self._latencies is not None and event.error is None:
             self._latencies.add(now, _step(event.latency_ms / 1000))
 
-    def _http_failed(self, event: events.HttpFailed) -> None:
-        self._requests.add(self._now(), outcome_of(event.code))
+    def _http_answered(self, event: events.HttpAnswered) -> None:
+        self._requests.add(self._now(), outcome_of_answer(event.status, event.error))
 
     def _key_used(self, event: events.KeyUsed) -> None:
-        self._keys.add(self._now(), event.outcome in REPEATS)
+        self._keys.add(self._now(), event.outcome)
 
     def _job_settled(self, event: events.JobSettled) -> None:
         if event.state not in _DONE:
             return
         dead, now = event.state == JobState.DEAD_LETTER, self._now()
         if dead:
-            self._dead.add(now)
+            self._dead.add(now, event.state)
         if event.attempts > 1:
             self._retried.add(now, dead)
         # Headgate's own jobs run for as long as what they watch over; an expired one was never done.
         if not event.task.startswith(_OURS) and event.reason != Reason.EXPIRED:
-            self._delays_s.add(now, (event.wait_ms + event.run_ms) / 1000)
+            self._delays.add(now, "jobs")
+            self._delays.add(now, "ms", round(event.wait_ms + event.run_ms))
+
+
+def _shares(counts: Counter[Key], bad: Mapping[Rule, Iterable[Key]]) -> Iterator[Reading]:
+    if (total := counts.total()) >= FEWEST_SAMPLES:
+        for rule, keys in bad.items():
+            yield Reading(rule, sum(counts[key] for key in keys) / total)
 
 
 def _step(seconds: float) -> int:

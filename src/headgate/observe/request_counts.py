@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from headgate.core import events
 from headgate.core.messages import Lane
-from headgate.core.outcomes import Outcome, outcome_of
+from headgate.core.outcomes import Outcome, outcome_of, outcome_of_answer
 from headgate.observe.labels import OTHER, ModelNames
 from headgate.observe.tallies import TINY_S, Cell, Row, Tallies
 
@@ -63,14 +63,15 @@ class RequestCounts:
         return {
             events.Responded: self._responded,
             events.Cancelled: self._cancelled,
-            events.HttpFailed: self._http_failed,
+            events.HttpAnswered: self._http_answered,
         }
 
-    def _http_failed(self, event: events.HttpFailed) -> None:
-        self._callers[outcome_of(event.code)].value += 1
+    def _http_answered(self, event: events.HttpAnswered) -> None:
+        self._callers[outcome_of_answer(event.status, event.error)].value += 1
 
     def _responded(self, event: events.Responded) -> None:
-        if not event.of_job:
+        # What was called for a job or for another request is that one's business: it counts itself.
+        if event.origin is None and not event.of_job:
             self._callers[outcome_of(event.error)].value += 1
         if event.error is None:
             self._answered(event, event.upstream or OTHER)

@@ -15,7 +15,7 @@ from headgate.core.access import Action
 from headgate.core.errors import InvalidRequest
 from headgate.mounting import AppCall, AppDoor, AppKeyed, AppReply, AppRoute, AppStream
 from headgate.server.access import Access, Caller
-from headgate.server.errors import going_away, log_error, read_error
+from headgate.server.errors import going_away, log_error, note_error, read_error
 from headgate.server.inference.head import read_head
 from headgate.server.reading import read_body, read_query
 from headgate.server.replies import Handler, cancelled_when_gone, route
@@ -115,11 +115,13 @@ class EventStream(StreamingResponse):
                 start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
                 await send(start)
                 try:
-                    async for piece in _honest(self._stream.pieces, scope["path"]):
+                    async for piece in _honest(self._stream.pieces, scope):
                         await send({"type": "http.response.body", "body": piece, "more_body": True})
                 except asyncio.CancelledError:
                     # The client is gone and hears nothing, or this process is going and the client should hear of it.
-                    await send({"type": "http.response.body", "body": _event(going_away())})
+                    error = going_away()
+                    note_error(scope, error)
+                    await send({"type": "http.response.body", "body": _event(error)})
                     raise
                 await send({"type": "http.response.body", "body": b""})
         finally:
@@ -128,13 +130,14 @@ class EventStream(StreamingResponse):
                 await self._stream.close()
 
 
-async def _honest(pieces: AsyncIterator[bytes], path: str) -> AsyncIterator[bytes]:
+async def _honest(pieces: AsyncIterator[bytes], scope: Scope) -> AsyncIterator[bytes]:
     """After the first byte a failure is an event."""
     try:
         async for piece in pieces:
             yield piece
     except Exception as error:  # noqa: BLE001 - an application may fail in any way
-        log_error(path, error)
+        log_error(scope["path"], error)
+        note_error(scope, error)
         yield _event(error)
 
 

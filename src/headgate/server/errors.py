@@ -4,8 +4,7 @@ import logging
 import math
 import random
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from http import HTTPStatus
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, Final
 
 import msgspec
@@ -20,11 +19,10 @@ from headgate.core.errors import (
     RateLimited,
     RequestRejected,
     StoreUnavailable,
-    is_reported,
 )
-from headgate.core.events import Event, HttpFailed
 from headgate.core.failures import FailureKind
 from headgate.core.metering import Allowance
+from headgate.core.outcomes import error_word
 from headgate.server.allowance import allowance_headers
 
 logger = logging.getLogger("headgate")
@@ -56,6 +54,8 @@ STATUS_BY_CODE: Final[Mapping[str, int]] = {
 INVITES: Final = frozenset({429, 503})
 """Come back later. Everything else has been tried as often as it helps: a client's own retries would only storm."""
 LONGEST_RETRY_AFTER_S: Final = 60
+ERROR: Final = "headgate.error"
+"""In the scope of a request that failed: its error, in the words of events."""
 _BROKEN: Final = "something unexpected broke while the upstream was called; the gateway's log says what"
 _STORE_AWAY: Final = "the database does not answer; try again in a moment"
 _STORE_BROKEN: Final = "the database cannot be used until an operator acts; the gateway's log says what to do"
@@ -133,10 +133,9 @@ def log_error(what: str, error: Exception) -> None:
         logger.info("%s failed with %s: %s", what, code, error.__cause__.own)
 
 
-def report(emit: Callable[[Event], None], request_id: str, error: Exception, failed: Failed) -> None:
-    """Emit an event for an answer with 429 or 5xx that no event has reported yet."""
-    if (failed.status == HTTPStatus.TOO_MANY_REQUESTS or failed.status >= 500) and not is_reported(error):
-        emit(HttpFailed(request_id=request_id, status=failed.status, code=failed.code))
+def note_error(scope: MutableMapping[str, Any], error: Exception) -> None:
+    """Keep what the event of this answer says."""
+    scope[ERROR] = error_word(error)
 
 
 def crash_story(error: BaseException) -> str:

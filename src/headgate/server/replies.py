@@ -12,11 +12,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate.core.access import Action
-from headgate.core.events import Event
 from headgate.core.job import Job
-from headgate.machine.context import REQUEST_IDS
 from headgate.server.access import Access, Caller
-from headgate.server.errors import Failed, going_away, log_error, read_error, report
+from headgate.server.errors import Failed, going_away, log_error, note_error, read_error
 from headgate.server.http import Exchange
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
@@ -102,12 +100,10 @@ async def tell_nobody(request: Request, error: Exception) -> Response:  # noqa: 
     return Response(status_code=400)
 
 
-async def tell_error(
-    request: Request, error: Exception, *, emit: Callable[[Event], None], mismatch_status: int
-) -> Response:
+async def tell_error(request: Request, error: Exception, *, mismatch_status: int) -> Response:
     failed = read_error(error, mismatch_status=mismatch_status)
     log_error(request.scope["path"], error)
-    report(emit, REQUEST_IDS.get()[0], error, failed)
+    note_error(request.scope, error)
     return _failed(failed)
 
 

@@ -64,7 +64,7 @@ class Rest:
 
     def app(self) -> Starlette:
         mismatch_status = self._gateway.durable.idempotency.mismatch_status
-        tell = partial(tell_error, emit=self._gateway.emit, mismatch_status=mismatch_status)
+        tell = partial(tell_error, mismatch_status=mismatch_status)
         app = Starlette(
             routes=[
                 *self._operating.routes(),

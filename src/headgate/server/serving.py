@@ -78,7 +78,7 @@ class Serving:
         app = rest.app()
         self.routes = app.routes
         """All but those of inference."""
-        self.server = Server(HttpApp(inference, app, new_id), limits=limits)
+        self.server = Server(HttpApp(inference, app, new_id, gateway.emit), limits=limits)
 
     async def start(self, host: str, port: int) -> int:
         """Returns the port that is listened on."""

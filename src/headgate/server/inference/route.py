@@ -5,14 +5,16 @@ from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from headgate.core.access import Action
-from headgate.core.events import Event
+from headgate.core.errors import is_reported
+from headgate.core.events import Event, HttpAnswered
 from headgate.core.messages import Lane
+from headgate.core.outcomes import error_word
 from headgate.core.wire import Endpoint, WireReply, WireRequest
 from headgate.dispatch.relaying import LARGE_BYTES, Relaying, Stream
 from headgate.machine.context import REQUEST_IDS, TRACEPARENT
 from headgate.server.access import Access, Caller
 from headgate.server.allowance import allowance_headers
-from headgate.server.errors import Header, going_away, log_error, read_error, report
+from headgate.server.errors import Header, going_away, log_error, read_error
 from headgate.server.http import Exchange
 from headgate.server.http.answer import header_lines, header_value
 from headgate.server.http.exchange import ClientGone
@@ -107,6 +109,7 @@ class Inference:
         if head.respond_async:
             submitted = await self._submit(request, head, body)
             exchange.on_disconnect(None)
+            self._report(request_id, 202)
             lines = _job_story(submitted, request_id)
             if caller.limited:
                 lines += header_lines(allowance_headers(caller.allowances()))
@@ -119,7 +122,9 @@ class Inference:
             else:
                 reply = await self._relaying.answer_once(request, head.key, body, deadline_s=head.deadline_s)
             exchange.on_disconnect(None)
-            if not reply.replayed:
+            if reply.replayed:
+                self._report(request_id, 200)
+            else:
                 caller.used(reply.usage.total_tokens)
             lines = self._story(reply, request_id, started_at)
             if caller.limited:
@@ -133,6 +138,8 @@ class Inference:
         )
         try:
             await delivery.run(stream)
+            if stream.shared:
+                self._report(stream.request_id, 200)
         finally:
             # Who leaves in the middle has used what came until then.
             caller.used(stream.spent.total_tokens)
@@ -161,6 +168,10 @@ class Inference:
         if head.key is None:
             return self._relaying.stream(request, deadline_s=head.deadline_s)
         return await self._relaying.stream_once(request, head.key, body, deadline_s=head.deadline_s)
+
+    def _report(self, request_id: str, status: int, error: str | None = None) -> None:
+        """Of an answer that is not the end of a call: that is reported as `Responded`."""
+        self._emit(HttpAnswered(request_id=request_id, status=status, error=error))
 
     # ---- What an answer says of itself -------------------------------------------------------------------
 
@@ -204,7 +215,8 @@ class Inference:
     ) -> None:
         failed = read_error(error, mismatch_status=self._mismatch_status)
         log_error(f"request {request_id}", error)
-        report(self._emit, request_id, error, failed)
+        if not is_reported(error):
+            self._report(request_id, failed.status, error_word(error))
         headers = [*failed.headers(), _named(request_id), *_failed_story(error, self._now() - started_at)]
         if caller is not None and caller.limited:
             headers += allowance_headers(caller.allowances())
