@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Final, Self
 
-from headgate.core.errors import StreamCut
+from headgate.core.errors import StateConflict, StreamCut
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.messages import Usage
 from headgate.core.wire import WireReply, WireRequest
@@ -174,9 +174,10 @@ class KeyedStream:
         """What is still missing of the recorded answer, which may be another process's."""
         begun = b"".join(self._live.pieces[: self._seen])
         if not recorded.startswith(begun):
-            failure = Failure(kind=FailureKind.EXPIRED, code="stream_cut")
-            message = "another process has recorded another answer under this key; ask again for that one"
-            raise StreamCut(message, failure=failure, attempts=self.attempts)
+            # No upstream is to blame.
+            raise StateConflict(
+                "another process has recorded another answer under this key; ask again for that one"
+            )
         return recorded[len(begun) :]
 
     async def aclose(self) -> None:

@@ -170,7 +170,7 @@ class Desk:
             idempotency_key=key,
             endpoint=endpoint,
             dedup_key=dedup_key,
-            # For whoever reads the dead letter. The id is new with every submission, so the key does not cover it.
+            # For readers of the dead letter. The id is new with each submission, so the key does not cover it.
             unkeyed_metadata={"bookmark_id": record.id},
             expires_after_s=EXPIRES_AFTER_S,
             records=[record],

@@ -1,4 +1,4 @@
-"""The page at `/bookmarks`: HTML, scripts and a style sheet as they are in `static/`. It holds nobody's data.
+"""The page at `/bookmarks`: HTML, scripts and a style sheet as they are in `static/`. It holds no user's data.
 
 Its service worker names the version of these files: when one of them changes, browsers fetch them all anew.
 """
