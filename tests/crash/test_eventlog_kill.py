@@ -12,6 +12,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 ROUNDS = min(200, int(os.environ.get("HEADGATE_CRASH_ROUNDS", "5")))
 SEED = int(os.environ.get("HEADGATE_CRASH_SEED", "7"))
 CHILD = Path(__file__).with_name("eventlog_child.py")
@@ -49,6 +51,7 @@ def _id_of(line: bytes, fields: list[str]) -> str | None:
     return str(record["request_id"] if "request_id" in record else record["request_ids"][0])
 
 
+@pytest.mark.timeout(3600)
 def test_what_was_flushed_survives_every_kill_once_and_whole(tmp_path: Path) -> None:
     """One directory for all rounds: each start finds what the last death left behind."""
     chance = random.Random(SEED)

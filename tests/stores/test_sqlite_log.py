@@ -10,6 +10,7 @@ import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
+import apsw
 import pytest
 from contracts.job_stage import NOW, a_job
 from stores_under_test import new_id
@@ -18,6 +19,7 @@ from headgate.core.errors import SettingsError, StoreUnavailable
 from headgate.core.ports.jobs import JobFilter
 from headgate.core.ports.store import StoreHealth
 from headgate.machine.clock import SystemClock
+from headgate.machine.sqlite.place import Place
 from headgate.stores.sqlite import SqliteStore
 
 ACCEPTED = 10
@@ -364,3 +366,36 @@ async def _held(store: SqliteStore) -> AsyncIterator[None]:
         leave.set()
         with pytest.raises(StoreUnavailable):
             await held
+
+
+LOCKS_OF_THE_INDEX = """
+import fcntl, sys, time
+index = open(sys.argv[1], "r+b")
+fcntl.lockf(index, fcntl.LOCK_EX, 8, 120)
+index.write(bytes(96))
+index.flush()
+print("locked", flush=True)
+time.sleep(60)
+"""
+"""Where SQLite keeps them in `-shm`. A process that finds the index broken after a kill holds them while it makes it again."""
+
+
+def test_a_look_at_the_log_waits_for_no_lock(tmp_path: Path) -> None:
+    """It must not take the work of another process for trouble: the transaction that follows waits its turn."""
+    path = tmp_path / "jobs.db"
+    connection = apsw.Connection(str(path))
+    connection.pragma("journal_mode", "wal")
+    connection.execute("create table t (a)")
+    place = Place(path)
+    place.check(connection)
+    other = subprocess.Popen(
+        [sys.executable, "-c", LOCKS_OF_THE_INDEX, f"{path}-shm"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "locked\n"
+        place.check(connection)
+    finally:
+        other.kill()
+        other.communicate()
+        place.close(connection)

@@ -178,8 +178,14 @@ class _Log:
 
 
 def _frames(connection: apsw.Connection) -> int:
-    """How many pages the log holds, as its index says."""
-    return connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0]
+    """How many pages the log holds, as its index says; 0 while another process is making the index.
+
+    The look does not wait for a lock; the transaction that it precedes does.
+    """
+    try:
+        return connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0]
+    except apsw.BusyError:
+        return 0
 
 
 def _copy(source: apsw.Connection, target: apsw.Connection) -> None:
