@@ -18,6 +18,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).parent.parent / "tests"))
+
 from weathers.offer import Outcome
 from weathers.real import Mode, play_real
 from weathers.report import Run, beside, line, markdown, read_runs, virtual_heading, virtual_row, write_runs

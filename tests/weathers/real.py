@@ -22,7 +22,7 @@ from weathers.offer import ANSWERED, Ask, Outcome, offer
 from weathers.table import PATIENCE_S, Arrival, Weather
 from weathers.virtual import RETRIES_OF, Way, messages_for
 
-BENCH: Final = Path(__file__).resolve().parent.parent
+TESTS: Final = Path(__file__).resolve().parent.parent
 JOB_PATIENCE_S: Final = 180.0
 START_S: Final = 30.0
 STOP_S: Final = 10.0
@@ -129,7 +129,7 @@ def why(error: openai.APIError) -> str:
 @contextlib.contextmanager
 def _stub(name: str, seed: int) -> Iterator[int]:
     command = [sys.executable, "-m", "weathers.stub", name, str(seed)]
-    with _process(command, cwd=BENCH, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with _process(command, cwd=TESTS, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         first = process.stdout.readline().strip()
         if not first.isdigit():
