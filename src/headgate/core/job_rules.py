@@ -21,7 +21,7 @@ from headgate.core.record import RecordWrite
 from headgate.core.retry import RetryPolicy
 
 SUSPECT_AFTER: Final = 2
-"""A job that was running at this many crashes runs alone from then on."""
+"""A job that was running at this many crashes is a suspect: a worker runs one of them at a time, beside other jobs."""
 POISON_AFTER: Final = 3
 """From this crash on a job is poison if it ran alone at it: no other job can be the cause."""
 POISON_AT_LAST: Final = 6
