@@ -122,7 +122,9 @@ def test_alerts_are_listed_with_what_to_do(desk: Desk) -> None:
         listed = desk.run("alerts", "list", "--active", "--url", url)
         assert re.search(r"^upstream_misconfigured +simulated +active +\d+s", listed.out, re.MULTILINE)
         assert "headgate doctor" in " ".join(listed.out.split())
-        (alert,) = desk.run("alerts", "list", "--url", url, "--json").json["data"]
+        alerts = desk.run("alerts", "list", "--url", url, "--json").json["data"]
+        # On a busy machine the loop may lag, too.
+        (alert,) = [alert for alert in alerts if alert["rule"] != "loop_lag"]
         assert (alert["object"], alert["rule"], alert["cleared_at"]) == (
             "alert",
             "upstream_misconfigured",
