@@ -123,13 +123,9 @@ def test_alerts_are_listed_with_what_to_do(desk: Desk) -> None:
         assert re.search(r"^upstream_misconfigured +simulated +active +\d+s", listed.out, re.MULTILINE)
         assert "headgate doctor" in " ".join(listed.out.split())
         alerts = desk.run("alerts", "list", "--url", url, "--json").json["data"]
-        # On a busy machine the loop may lag, too.
-        (alert,) = [alert for alert in alerts if alert["rule"] != "loop_lag"]
-        assert (alert["object"], alert["rule"], alert["cleared_at"]) == (
-            "alert",
-            "upstream_misconfigured",
-            None,
-        )
+        # On a busy machine others may fire, too: the loop lags, calls take long.
+        (alert,) = [alert for alert in alerts if alert["rule"] == "upstream_misconfigured"]
+        assert (alert["object"], alert["cleared_at"]) == ("alert", None)
 
 
 def test_a_gateway_that_is_not_there_is_told_with_what_to_do(desk: Desk) -> None:

@@ -21,7 +21,7 @@ from server.upstreams import ASKED, CHAT, COMPLETIONS, EMBEDDINGS, one_model, se
 
 MB: Final = 1_000_000
 JSON: Final = "Content-Type: application/json"
-LONGEST_STALL: Final = 5.0
+LONGEST_STALL: Final = 8.0
 """In times that this machine needs, as it is now, to hash the body once (50 ms on a quiet core)."""
 PROVIDERS: Final = ("openai", "anthropic", "ollama", "bedrock", "simulated")
 PARTS: Final = {CHAT: Part.ANSWER, COMPLETIONS: Part.ANSWER, EMBEDDINGS: Part.EMBEDDINGS}
