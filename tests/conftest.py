@@ -69,6 +69,7 @@ def session_pooler(pgbouncer: str, postgres_server: postgres.Server) -> Iterator
 @pytest.fixture
 def pooler(session_pooler: poolers.Pooler, postgres_url: str) -> poolers.Pooler:
     """A PgBouncer before an empty database."""
+    session_pooler.wait_until_it_serves()
     return session_pooler
 
 

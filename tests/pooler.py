@@ -1,5 +1,6 @@
 """A real PgBouncer before the private PostgreSQL, for tests. It runs as nobody when we are root, and ends with this process."""
 
+import asyncio
 import contextlib
 import os
 import shutil
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+import asyncpg
 import postgres
 
 PATIENCE_S: Final = 20.0
@@ -33,6 +35,26 @@ class Pooler:
     @property
     def url(self) -> str:
         return f"{self.plain_url}?statement_cache_size=0"
+
+    def wait_until_it_serves(self) -> None:
+        """A server's connection that was ended in its login makes it refuse the next client, whoever that is."""
+        asyncio.run(self._served())
+
+    async def _served(self) -> None:
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                connection = await asyncpg.connect(self.plain_url, statement_cache_size=0)
+                try:
+                    await connection.execute("select 1")
+                finally:
+                    await connection.close()
+            except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
+                if time.monotonic() > until:
+                    raise
+                await asyncio.sleep(0.1)
+            else:
+                return
 
     @property
     def log(self) -> str:
@@ -77,6 +99,7 @@ def _ini(pooler: Pooler, server_port: int | None, settings: dict[str, str]) -> s
         "pool_mode": "transaction",
         "default_pool_size": "3",
         "max_client_conn": "100",
+        "server_login_retry": "0.1",
         "logfile": os.fspath(pooler.log_file),
     }
     lines = [f"{name} = {value}" for name, value in {**usual, **settings}.items()]
