@@ -81,16 +81,16 @@ def test_when_the_first_address_refuses_the_next_is_tried(play: Play) -> None:
 
 def test_an_address_that_is_silent_leaves_time_for_the_next(play: Play) -> None:
     async def scene() -> None:
+        listener = await asyncio.start_server(_answer, "127.0.0.1", 0)
+        port = listener.sockets[0].getsockname()[1]
         # A listener whose queue is full takes no connection and refuses none.
         with socket.socket() as blocked:
-            blocked.bind(("127.0.0.2", 0))
+            blocked.bind(("127.0.0.2", port))
             blocked.listen(0)
-            port = blocked.getsockname()[1]
             fillers = [socket.socket() for _ in range(4)]
             for sock in fillers:
                 sock.setblocking(False)
                 sock.connect_ex(("127.0.0.2", port))
-            listener = await asyncio.start_server(_answer, "127.0.0.1", port)
             transport = Transport(resolve=resolving_to("127.0.0.2", "127.0.0.1"))
             assert await ask(transport, f"http://two.example:{port}/", Limits(connect_s=0.6)) == b"hi"
             blocked_only = Transport(resolve=resolving_to("127.0.0.2"))
