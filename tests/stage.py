@@ -1,6 +1,7 @@
 """A real gateway on the simulated provider, in virtual time or on a real loop, and an open-loop load in front of it."""
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from headgate.gateway import Gateway
 from headgate.providers.simulated import SimulatedProvider
 
 USER = [{"role": "user", "content": "Summarise this."}]
+MOST_IN_A_ROW = 12
+"""More refusals in a row than that are never taken for chance."""
 
 
 @dataclass
@@ -104,6 +107,18 @@ async def open_loop(
             visits.append(entry)
             group.create_task(visit(entry))
     return visits
+
+
+async def until_closed(gateway: Gateway, model: str = "m") -> int:
+    """Call a model that answers nothing until its upstream is closed; how many calls that takes."""
+    [upstream] = gateway.routes.find(model).upstreams
+    for count in range(1, MOST_IN_A_ROW + 1):
+        with contextlib.suppress(HeadgateError):
+            # Too short a deadline to wait for a probe.
+            await gateway.complete(model=model, messages=USER, deadline_s=0.2)
+        if upstream.closed:
+            return count
+    raise AssertionError(f"{upstream.name} has failed {MOST_IN_A_ROW} calls in a row and is not closed")
 
 
 def poisson(world: World, per_s: float, *, start_s: float = 0.0, end_s: float) -> list[float]:

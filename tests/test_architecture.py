@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "headgate"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-LONGEST_MODULE = 400
+LONGEST_MODULE = 460
 LONGEST_FUNCTION = 50
 
 

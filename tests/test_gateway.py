@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import math
+import re
 import subprocess
 import sys
 import threading
@@ -15,9 +16,11 @@ import pytest
 from stage import USER, set_stage
 
 import headgate
-from headgate.core.errors import Draining, InvalidRequest, SettingsError, UnknownModel
+from headgate import wiring
+from headgate.core.errors import Draining, HeadgateError, InvalidRequest, SettingsError, UnknownModel
 from headgate.planner import virtual
 from headgate.planner.virtual import World
+from headgate.settings.summary import summary
 
 
 @pytest.mark.parametrize(
@@ -114,6 +117,24 @@ def test_status_has_the_fields_of_queue_status_summed_and_one_by_one() -> None:
     virtual.run(main)
 
 
+@pytest.mark.parametrize(("slots", "depth"), [(2, 20), (8, 4), (64, 1)])
+def test_a_burst_that_fits_into_slots_and_queue_is_let_in_whole(slots: int, depth: int) -> None:
+    """Also on a gateway that has just started and lets its first calls go one after the other."""
+
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"slots": slots, "depth": depth, "latency_s": 10.0})
+        calls = [
+            asyncio.create_task(stage.gateway.complete(model="m", messages=USER))
+            for _ in range(slots + depth)
+        ]
+        await asyncio.sleep(1)
+        status = stage.gateway.status()
+        assert (status.rt_queue, stage.free_slots) == (depth, 0)
+        await asyncio.gather(*calls)
+
+    virtual.run(main)
+
+
 def test_a_closed_gateway_refuses_and_dismisses_those_who_wait() -> None:
     async def main(world: World) -> None:
         stage = set_stage(world, {"slots": 1, "latency_s": 10})
@@ -159,6 +180,22 @@ def test_opening_tells_the_worst_case_of_every_model(
     with caplog.at_level(logging.INFO, "headgate"):
         asyncio.run(main())
     assert "m: worst case: 6 calls, 300 s" in caplog.text
+
+
+@pytest.mark.parametrize("retry", [{}, {"count_throttles": True}], ids=["usual", "strict"])
+def test_no_call_exceeds_the_worst_case_that_is_promised(retry: dict[str, Any]) -> None:
+    """If a number of calls is told at the start, an upstream that throttles for ever must not get more of them."""
+    upstream = {"provider": "simulated", "latency_s": 0, "outcome": {"status": 429, "retry_after_s": 1}}
+    settings = wiring.read_settings({"models": {"m": {"upstreams": [upstream], "retry": retry}}}, env={})
+    told = re.search(r"^m: worst case: (\d+) calls?, \d+ s$", summary(settings), re.MULTILINE)
+
+    async def main(world: World) -> None:
+        stage = set_stage(world, upstream, retry=retry)
+        with pytest.raises(HeadgateError):
+            await stage.gateway.complete(model="m", messages=USER)
+        assert told is None or stage.provider.calls <= int(told[1])
+
+    virtual.run(main)
 
 
 def test_leaving_the_gateway_lets_calls_in_flight_finish_and_their_lines_be_written(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ class DirectCalls:
         self._join = join
         self._clock = clock
         self._new_id = new_id
-        self._gatherers: dict[tuple[str, Lane, str, RetryPolicy | None], Gatherer] = {}
+        self._gatherers: dict[tuple[str, Lane, str, RetryPolicy | None, bool], Gatherer] = {}
 
     async def complete(
         self,
@@ -236,7 +236,7 @@ class DirectCalls:
     async def _gather(
         self, request: Request, call: Call, check: Check | None, gather: Gather, most_inputs: int
     ) -> Reply:
-        key = (request.model, request.lane, request.tenant, call.policy)
+        key = (request.model, request.lane, request.tenant, call.policy, call.waits)
         gatherer = self._gatherers.get(key)
         if gatherer is None:
             fitting = Gather(size=min(gather.size, most_inputs), wait_ms=gather.wait_ms)

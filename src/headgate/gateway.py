@@ -8,6 +8,7 @@ from headgate.batches import Batches, Files
 from headgate.core import events
 from headgate.core.errors import InvalidRequest
 from headgate.core.ports.clock import Clock
+from headgate.core.waiting import WaitingBytes
 from headgate.direct import DirectCalls
 from headgate.dispatch.models import Models
 from headgate.dispatch.once import Once
@@ -39,16 +40,17 @@ class Gateway(DirectCalls):
         webhooks: Webhooks,
         files: Files,
         *,
+        bodies: WaitingBytes,
         clock: Clock,
         new_id: Callable[[], str],
         fanout: EventFanout,
-        close_transports: Callable[[], Awaitable[None]],
+        close_parts: Callable[[], Awaitable[None]],
         reload: Callable[[Any], None],
     ) -> None:
-        once = Once(durable.store, durable.idempotency, durable.node, clock, fanout)
+        once = Once(durable.store, durable.idempotency, durable.node, clock, fanout, durable.quota)
         router = ResponseRouter(on_stray=lambda lost: fanout(events.StrayAnswer(request_id=lost)))
         super().__init__(routes, requests, once, router, join=durable.join, clock=clock, new_id=new_id)
-        self._close_transports = close_transports
+        self._close_parts = close_parts
         self._reload = reload
         self.jobs = Jobs(durable, clock, fanout)
         self.dead_letters = DeadLetters(durable, self.jobs, clock, fanout)
@@ -57,7 +59,9 @@ class Gateway(DirectCalls):
         self.webhooks = WebhookDesk(webhooks, durable, self.jobs, clock, new_id)
         self.models = Models(routes, durable.store, durable.start, clock, fanout)
         self.files = files
-        self.batches = Batches(self.jobs, files, durable, clock=clock, check_model=routes.find)
+        self.bodies = bodies
+        """Of requests that are being read and of calls that wait, counted against `limits.waiting_bytes`."""
+        self.batches = Batches(self.jobs, files, durable, clock=clock, check_model=routes.check)
         self._fanout = fanout
         self._durable = durable
         self.wire = Relaying(
@@ -69,9 +73,9 @@ class Gateway(DirectCalls):
         )
         """Requests in OpenAI's format, as they come over HTTP."""
 
-    def status(self) -> QueueStatus:
-        """Queues and slots of all gates, summed and one by one."""
-        return queue_status(self.routes.known())
+    def status(self, tenant: str = "local") -> QueueStatus:
+        """Queues and slots of all gates, summed and one by one; `accepting` as this tenant's calls would find it."""
+        return queue_status(self.routes.known(), tenant)
 
     def now(self) -> float:
         """Epoch seconds, by the gateway's clock."""
@@ -124,5 +128,5 @@ class Gateway(DirectCalls):
         await self._durable.aclose()
         for route in self.routes.known():
             for upstream in route.upstreams:
-                await upstream.provider.aclose()
-        await self._close_transports()
+                await upstream.aclose()
+        await self._close_parts()

@@ -116,3 +116,5 @@ class App(msgspec.Struct, frozen=True, kw_only=True):
     routes: Callable[[Gateway], Sequence[AppRoute]] = lambda _: ()
     failed_runs: Callable[[Gateway], Awaitable[int]] | None = None
     """How many of its latest runs failed one after the other, for an application that runs now and then. Alerts ask."""
+    close: Callable[[], object] = lambda: None
+    """Called once its tasks have ended, when the gateway closes: for what they keep open in between."""

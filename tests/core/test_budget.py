@@ -1,161 +1,125 @@
 """The retry budget: what an outage may cost, and that no order of payments breaks the bucket."""
 
-import math
 import random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.core.budget import CAPACITY, COST, RetryBudget
-from headgate.core.failures import RETRYABLE, FailureKind
+from headgate.core.budget import BURST, SDK_SHARE, RetryBudget
 
-MAX_ATTEMPTS = 3
-
-
-def retries_paid_for(budget: RetryBudget, kind: FailureKind, *, asked: int = 10_000) -> int:
-    return sum(budget.take(kind) is not None for _ in range(asked))
+SHARES = [None, 0.0, 0.1, 1.0, 5.0]
 
 
-@pytest.mark.parametrize(
-    ("kind", "retries"),
-    [(FailureKind.TRANSIENT, 35), (FailureKind.THROTTLED, 100), (FailureKind.INVALID_OUTPUT, 100)],
-)
-def test_a_full_outage_pays_for_a_known_number_of_retries(kind: FailureKind, retries: int) -> None:
+def retries_paid_for(budget: RetryBudget, *, asked: int = 10_000) -> int:
+    return sum(budget.take() for _ in range(asked))
+
+
+@pytest.mark.parametrize(("share", "retries"), [(None, 200), (1.0, 100), (0.1, 10), (0.001, 1), (0.0, 0)])
+def test_a_full_outage_pays_for_a_known_number_of_retries(share: float | None, retries: int) -> None:
     """However many calls fail, the upstream sees this many extra ones, then only first attempts."""
-    assert retries_paid_for(RetryBudget(), kind) == retries
+    assert retries_paid_for(RetryBudget(share)) == retries
 
 
-def test_every_kind_that_is_retried_has_its_price() -> None:
-    """A kind without a price would be retried for free, without end."""
-    assert set(COST) == RETRYABLE
-    assert all(cost > 0 for cost in COST.values())
+def test_the_default_is_what_the_sdk_alone_would_send() -> None:
+    """Two retries per call, for as long as calls come."""
+    budget = RetryBudget()
+    retries_paid_for(budget)
+    for _ in range(1000):
+        budget.first_attempt()
+        assert [budget.take() for _ in range(3)] == [True, True, False]
+
+
+def test_only_a_share_that_was_set_is_a_cap() -> None:
+    """Without one, calls wait longer when it is used up, but are retried."""
+    assert not RetryBudget().strict
+    assert RetryBudget(SDK_SHARE).strict
+    assert RetryBudget(0.0).strict
+
+
+@pytest.mark.parametrize(("share", "calls_per_retry"), [(0.1, 10), (0.25, 4), (0.5, 2), (1.0, 1)])
+def test_every_call_pays_for_its_share_of_a_retry(share: float, calls_per_retry: int) -> None:
+    budget = RetryBudget(share)
+    retries_paid_for(budget)
+    retries = 0
+    for _ in range(100 * calls_per_retry):
+        budget.first_attempt()
+        retries += budget.take()
+
+    assert retries == pytest.approx(100, abs=1)
 
 
 def test_a_refused_payment_costs_nothing() -> None:
-    budget = RetryBudget(capacity=13.0)
+    budget = RetryBudget(0.5)
+    retries_paid_for(budget)
+    budget.first_attempt()
+    assert retries_paid_for(budget) == 0
 
-    assert budget.take(FailureKind.TRANSIENT) is None
-    assert budget.tokens == 13.0
+    budget.first_attempt()
 
-
-def test_a_bucket_that_cannot_pay_for_an_outage_may_pay_for_a_throttle() -> None:
-    budget = RetryBudget(capacity=13.0)
-
-    assert budget.take(FailureKind.TRANSIENT) is None
-    assert budget.take(FailureKind.THROTTLED) == 5.0
+    assert budget.take()
 
 
-def test_the_last_tokens_can_be_spent() -> None:
-    budget = RetryBudget(capacity=14.0)
+def test_a_retry_that_was_never_sent_costs_nothing() -> None:
+    budget = RetryBudget(0.1)
+    retries_paid_for(budget)
 
-    assert budget.take(FailureKind.TRANSIENT) == 14.0
-    assert budget.tokens == 0.0
+    budget.give_back()
 
-
-@pytest.mark.parametrize("kind", sorted(RETRYABLE))
-def test_a_retry_that_succeeds_is_refunded_whole(kind: FailureKind) -> None:
-    budget = RetryBudget()
-    cost = budget.take(kind)
-    assert cost is not None
-
-    budget.give_back(cost)
-
-    assert budget.tokens == CAPACITY
+    assert retries_paid_for(budget) == 1
 
 
-def test_a_success_at_the_first_try_earns_one_token() -> None:
-    budget = RetryBudget()
-    retries_paid_for(budget, FailureKind.TRANSIENT)
-    assert budget.tokens == 10.0
-
-    for _ in range(4):
-        budget.first_try_succeeded()
-
-    assert budget.tokens == 14.0
-    assert budget.take(FailureKind.TRANSIENT) == 14.0
-
-
-def test_a_full_bucket_does_not_overflow() -> None:
+@pytest.mark.parametrize("share", [0.1, 1.0, SDK_SHARE])
+def test_a_full_bucket_does_not_overflow(share: float) -> None:
     """Hours of success must not save up a storm."""
-    budget = RetryBudget()
+    budget = RetryBudget(share)
+    for _ in range(10_000):
+        budget.first_attempt()
+        budget.give_back()
 
-    for _ in range(1000):
-        budget.first_try_succeeded()
-    budget.give_back(14.0)
-
-    assert retries_paid_for(budget, FailureKind.TRANSIENT) == 35
+    assert retries_paid_for(budget) == pytest.approx(share * BURST)
 
 
 @given(
-    capacity=st.floats(0, 1000),
-    steps=st.lists(
-        st.sampled_from(["first try", "refund", FailureKind.TRANSIENT, FailureKind.THROTTLED]), max_size=200
-    ),
+    share=st.sampled_from(SHARES) | st.floats(0, 100),
+    steps=st.lists(st.sampled_from(["call", "retry", "give back"]), max_size=300),
 )
-@settings(deadline=None, max_examples=100)
-def test_the_bucket_stays_between_empty_and_full(capacity: float, steps: list[str]) -> None:
-    budget = RetryBudget(capacity)
-    paid: list[float] = []
+@settings(deadline=None, max_examples=150)
+def test_the_bucket_stays_between_empty_and_full(share: float | None, steps: list[str]) -> None:
+    budget = RetryBudget(share)
     for step in steps:
-        if step == "first try":
-            budget.first_try_succeeded()
-        elif step == "refund":
-            budget.give_back(paid.pop() if paid else 0.0)
-        elif (cost := budget.take(FailureKind(step))) is not None:
-            paid.append(cost)
-        assert 0 <= budget.tokens <= capacity
+        before = budget.left
+        match step:
+            case "call":
+                budget.first_attempt()
+                assert budget.left >= before
+            case "retry":
+                assert budget.take() == (before >= 1)
+                assert budget.left == (before - 1 if before >= 1 else before)
+            case _:
+                budget.give_back()
+        assert 0 <= budget.left <= budget.capacity
 
 
-def test_an_infinite_bucket_always_pays() -> None:
-    budget = RetryBudget(math.inf)
-
-    assert retries_paid_for(budget, FailureKind.TRANSIENT) == 10_000
-    budget.give_back(14.0)
-    budget.first_try_succeeded()
-    assert budget.tokens == math.inf
-
-
-def test_an_empty_bucket_never_pays() -> None:
-    budget = RetryBudget(0.0)
-    budget.first_try_succeeded()
-
-    assert retries_paid_for(budget, FailureKind.THROTTLED) == 0
-
-
-def refused_share(failing: float, *, calls: int = 20_000) -> float:
-    """Of the retries that calls ask for at this failure rate, the share that the bucket cannot pay."""
+def extra_share(failing: float, share: float, *, calls: int = 20_000, max_attempts: int = 3) -> float:
+    """The retries sent per call where this share of attempts fails."""
     chance = random.Random(7)
-    budget = RetryBudget()
-    asked = refused = 0
+    budget = RetryBudget(share)
+    sent = 0
     for _ in range(calls):
-        paid = 0.0
-        for attempt in range(1, MAX_ATTEMPTS + 1):
-            if chance.random() >= failing:
-                if attempt == 1:
-                    budget.first_try_succeeded()
-                else:
-                    budget.give_back(paid)
+        budget.first_attempt()
+        for _ in range(max_attempts - 1):
+            if chance.random() >= failing or not budget.take():
                 break
-            if attempt == MAX_ATTEMPTS:
-                break
-            asked += 1
-            cost = budget.take(FailureKind.TRANSIENT)
-            if cost is None:
-                refused += 1
-                break
-            paid = cost
-    return refused / asked
+            sent += 1
+    return sent / calls
 
 
-def test_a_fifth_of_failures_is_retried_without_limit() -> None:
-    assert refused_share(0.18) == 0.0
+@pytest.mark.parametrize("failing", [0.3, 0.5, 0.9, 1.0])
+def test_a_share_bounds_the_retries_whatever_fails(failing: float) -> None:
+    """A tenth of the calls, and the burst that was saved up."""
+    assert extra_share(failing, 0.1) == pytest.approx(0.1, abs=0.002)
 
 
-def test_extra_load_falls_as_the_upstream_gets_worse() -> None:
-    """Retries help most where failures are few, and hurt most where they are many."""
-    shares = [refused_share(failing) for failing in (0.3, 0.5, 0.7, 0.9)]
-
-    assert shares == sorted(shares)
-    assert shares[0] > 0
-    assert shares[-1] > 0.9
+def test_few_failures_are_retried_without_limit() -> None:
+    assert extra_share(0.05, 0.1) == pytest.approx(0.05 + 0.05**2, rel=0.1)

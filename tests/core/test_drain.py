@@ -1,20 +1,26 @@
-"""Estimates from measured hold times, and the Retry-After made of them."""
+"""Estimates from measured answer times, and the Retry-After made of them."""
 
 import math
+import random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate.core.drain import Drain, spread
+from headgate.core.drain import ENOUGH_SAMPLES, Drain, spread
 
 UNPACED = math.inf
 
 
-def measured(*hold_s: float) -> Drain:
+LONG_AGO = -math.inf
+
+
+def measured(*answer_s: float) -> Drain:
+    """Answers to calls that began when others had been answered before: the first ones of all do not count."""
     drain = Drain()
-    for seconds in hold_s:
-        drain.held(seconds)
+    drain.answered(1000.0, LONG_AGO)
+    for seconds in answer_s:
+        drain.answered(seconds, 0.0)
     return drain
 
 
@@ -75,24 +81,77 @@ def test_a_wait_is_the_count_over_the_drain_rate(
 
 
 def test_few_samples_give_their_plain_mean() -> None:
-    assert measured(1.0, 2.0, 3.0, 6.0).hold_s == pytest.approx(3.0)
+    assert measured(1.0, 2.0, 3.0, 6.0).answer_s == pytest.approx(3.0)
 
 
 def test_the_mean_follows_a_change() -> None:
     """A model that became ten times slower must be seen within a few dozen calls, not after thousands."""
     drain = measured(*[1.0] * 1000)
     for _ in range(100):
-        drain.held(10.0)
+        drain.answered(10.0, 0.0)
 
-    assert drain.hold_s == pytest.approx(10.0, rel=0.1)
+    assert drain.answer_s == pytest.approx(10.0, rel=0.1)
 
 
-@given(hold_s=st.lists(st.floats(0, 1000), min_size=1, max_size=100))
+@given(answer_s=st.lists(st.floats(0, 1000), min_size=1, max_size=100))
 @settings(deadline=None, max_examples=100)
-def test_the_mean_lies_among_its_samples(hold_s: list[float]) -> None:
-    mean = measured(*hold_s).hold_s
+def test_the_mean_lies_among_its_samples(answer_s: list[float]) -> None:
+    mean = measured(*answer_s).answer_s
 
-    assert min(hold_s) - 1e-9 <= mean <= max(hold_s) + 1e-9
+    assert min(answer_s) - 1e-9 <= mean <= max(answer_s) + 1e-9
+
+
+def test_nothing_is_needed_for_an_answer_before_enough_were_measured() -> None:
+    assert measured(*[10.0] * (ENOUGH_SAMPLES - 1)).nearly_all_answer_s == 0.0
+    assert measured(*[10.0] * ENOUGH_SAMPLES).nearly_all_answer_s == 10.0
+
+
+def test_what_began_before_the_first_answer_is_forgotten() -> None:
+    """A cold model: five calls wait 20 s for it, and the next ones are answered in half a second."""
+    drain = Drain()
+    for now in (20.0, 20.1, 20.2, 20.3, 20.4):
+        drain.answered(20.0, now)
+    assert drain.answer_s == pytest.approx(20.0)
+    sure = [drain.sure]
+
+    for now in (20.9, 21.0, 21.1, 21.2, 21.3):
+        drain.answered(0.5, now)
+        sure.append(drain.sure)
+
+    assert sure == [False, False, False, False, False, True]
+    assert [drain.answer_s, drain.strays_s] == pytest.approx([0.5, 0.0])
+
+
+def test_nearly_all_answers_come_within_the_time_that_says_so() -> None:
+    """Waiters with less time left are dismissed, so it must not be the mean, which half of all answers exceed."""
+    chance = random.Random(1)
+    answers_s = [chance.lognormvariate(0, 0.4) for _ in range(2000)]
+    within = []
+    drain = measured()
+    for seconds in answers_s:
+        if drain.nearly_all_answer_s:
+            within.append(seconds <= drain.nearly_all_answer_s)
+        drain.answered(seconds, 0.0)
+
+    assert sum(within) / len(within) >= 0.9
+    assert drain.nearly_all_answer_s <= 5 * drain.answer_s
+
+
+def test_the_rejected_are_expected_until_they_are_due() -> None:
+    drain = Drain()
+    for retry_at in (10.0, 20.0, 30.0):
+        drain.rejected(retry_at)
+
+    assert [drain.expected_back(now) for now in (0.0, 9.9, 10.0, 25.0, 31.0)] == [3, 3, 2, 1, 0]
+
+
+def test_a_flood_of_rejected_callers_takes_no_endless_memory() -> None:
+    drain = Drain()
+    for _ in range(50_000):
+        drain.rejected(60.0)
+
+    assert drain.expected_back(0.0) <= 10_000
+    assert drain.expected_back(60.0) == 0
 
 
 def test_batch_waits_longer_by_the_share_it_gets() -> None:

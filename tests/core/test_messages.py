@@ -1,8 +1,10 @@
 """What no provider could answer is refused before it takes a place; what any could is left alone."""
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +20,7 @@ from headgate.core.messages import (
     estimate_usage,
     reserve_tokens,
 )
+from headgate.core.wire import Endpoint, WireRequest, wire_tokens
 
 HELLO = {"role": "user", "content": "hello"}
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 5_000_000}}
@@ -161,17 +164,65 @@ def test_whatever_is_let_through_can_be_estimated(content: Any) -> None:
         ({}, 3 + 256),
         ({"max_tokens": 100}, 3 + 100),
         ({"max_completion_tokens": 50}, 3 + 50),
-        ({"max_completion_tokens": 50, "max_tokens": 100}, 3 + 50),
+        ({"max_completion_tokens": 50, "max_tokens": 100}, 3 + 100),
+        ({"max_completion_tokens": 100, "max_tokens": 50}, 3 + 100),
         ({"max_completion_tokens": None, "max_tokens": 100}, 3 + 100),
         ({"max_completion_tokens": 0, "max_tokens": 100}, 3 + 100),
         ({"max_tokens": 0}, 3 + 256),
         ({"max_tokens": -5}, 3 + 256),
-        ({"max_tokens": "100"}, 3 + 256),
+        ({"max_tokens": "100"}, 3 + 100),
+        ({"max_tokens": 100.0}, 3 + 100),
+        ({"max_tokens": True}, 3 + 256),
+        ({"max_tokens": [100]}, 3 + 256),
+        ({"max_tokens": math.inf}, 3 + 10_000_000),
+        ({"max_tokens": 10**400}, 3 + 10_000_000),
+        ({"max_tokens": math.nan}, 3 + 256),
         ({"max_tokens": None}, 3 + 256),
+        ({"n": 4}, 3 + 4 * 256),
+        ({"n": 128, "max_tokens": 100}, 3 + 128 * 100),
+        ({"n": 10**9, "max_tokens": 10}, 3 + 1000 * 10),
+        ({"n": 0}, 3 + 256),
+        ({"n": "4"}, 3 + 4 * 256),
+        ({"n": "four"}, 3 + 256),
+        ({"n": 4.0}, 3 + 4 * 256),
+        ({"n": 2, "best_of": 4}, 3 + 4 * 256),
     ],
 )
-def test_the_prompt_and_the_answer_s_bound_are_reserved(params: dict[str, Any], tokens: int) -> None:
+def test_the_prompt_and_the_bound_of_each_answer_are_reserved(params: dict[str, Any], tokens: int) -> None:
     assert reserve_tokens(request([{"role": "user", "content": "x" * 12}], params=params)) == tokens
+
+
+@pytest.mark.parametrize(
+    ("fields", "tokens"),
+    [
+        ({}, 3 + 256),
+        ({"n": b"128"}, 3 + 128 * 256),
+        ({"n": b"3", "max_tokens": b"50"}, 3 + 150),
+        ({"n": b"0", "max_tokens": b"50"}, 3 + 50),
+        ({"n": b"-1"}, 3 + 256),
+        ({"n": b'"4"'}, 3 + 4 * 256),
+        ({"n": b"128.0"}, 3 + 128 * 256),
+        ({"n": b"1.28e2"}, 3 + 128 * 256),
+        ({"n": b"1e999"}, 3 + 1000 * 256),
+        ({"n": b"null"}, 3 + 256),
+        ({"n": b'{"a":1}'}, 3 + 256),
+        ({"best_of": b"20"}, 3 + 20 * 256),
+        ({"best_of": b"20", "n": b"4", "max_tokens": b"10"}, 3 + 200),
+        ({"max_completion_tokens": b"1", "max_tokens": b"500"}, 3 + 500),
+        ({"max_tokens": b"500.0"}, 3 + 500),
+        ({"prompt": b'["a", "b", "c"]'}, 3 + 3 * 256),
+        ({"prompt": b" [ [1, 2], [3]]", "n": b"2", "max_tokens": b"10"}, 3 + 40),
+        ({"prompt": b"[1, 2, 3]"}, 3 + 256),
+        ({"prompt": b"[]"}, 3 + 256),
+        ({"prompt": b'"["a""'}, 3 + 256),
+        ({"n": b"9" * 400, "max_tokens": b"5"}, 3 + 5000),
+    ],
+)
+def test_so_are_those_of_a_body_that_passes_through(fields: dict[str, bytes], tokens: int) -> None:
+    raw = {name: msgspec.Raw(value) for name, value in fields.items()}
+    asked = WireRequest(id="r", endpoint=Endpoint.CHAT, model="m", fields=raw, size_bytes=12)
+
+    assert wire_tokens(asked) == tokens
 
 
 @pytest.mark.parametrize(

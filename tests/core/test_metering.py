@@ -140,3 +140,69 @@ def test_a_refusal_says_how_the_key_stands() -> None:
         meter.enter(15.0)
     assert [tuple(told) for told in refusal.value.allowances] == [("requests", 1, 0, 45.0)]
     assert not a_meter(parallel=5).limited
+
+
+# ---- Jobs --------------------------------------------------------------------------------------------------------
+
+
+def sent_back(meter: Meter, now: float, *, tokens: int = 10, deferrals: int = 0) -> float:
+    with pytest.raises(RateLimited) as refusal:
+        meter.enter_job(now, tokens=tokens, deferrals=deferrals)
+    return refusal.value.retry_after_s
+
+
+def test_jobs_that_are_refused_come_back_in_groups_that_a_minute_takes() -> None:
+    """All at once they would be claimed and sent back again every minute, a thousand for the sake of five."""
+    meter = a_meter(requests=5)
+    for _ in range(5):
+        meter.enter_job(0.0, tokens=10, deferrals=0)
+
+    waits = [sent_back(meter, 0.0) for _ in range(12)]
+
+    assert waits == [pytest.approx(at, abs=0.1) for at in [60.0] * 5 + [120.0] * 5 + [180.0] * 2]
+
+
+def test_groups_hold_as_many_tokens_as_a_minute_takes() -> None:
+    meter = a_meter(tokens=100)
+    meter.enter_job(0.0, tokens=60, deferrals=0)
+    meter.used(100, 0.0)
+
+    waits = [sent_back(meter, 0.0, tokens=60) for _ in range(4)]
+
+    assert waits == [pytest.approx(at, abs=0.1) for at in [60.0, 60.0, 120.0, 120.0]]
+
+
+def test_no_job_is_sent_away_for_more_than_ten_minutes() -> None:
+    """Those ahead of it may be cancelled meanwhile."""
+    meter = a_meter(requests=1)
+    meter.enter_job(0.0, tokens=10, deferrals=0)
+
+    assert max(sent_back(meter, 0.0) for _ in range(100)) == pytest.approx(600.0, abs=0.1)
+
+
+def test_a_job_that_comes_in_its_turn_and_a_moment_early_keeps_it() -> None:
+    meter = a_meter(requests=1)
+    meter.enter_job(1.5, tokens=10, deferrals=0)
+    for _ in range(5):
+        sent_back(meter, 1.5)
+
+    assert sent_back(meter, 60.5) == pytest.approx(1.0, abs=0.1)
+
+
+def test_a_job_waits_ever_longer_for_a_running_one() -> None:
+    """Nobody knows when that ends."""
+    meter = a_meter(parallel=1)
+    meter.enter_job(0.0, tokens=10, deferrals=0)
+
+    assert [sent_back(meter, 0.0, deferrals=number) for number in (0, 1, 3, 20)] == [1.0, 2.0, 8.0, 60.0]
+    meter.leave()
+    meter.enter_job(0.0, tokens=10, deferrals=3)
+
+
+def test_further_calls_of_a_job_count_and_are_not_refused() -> None:
+    meter = a_meter(requests=2)
+    meter.enter_job(0.0, tokens=10, deferrals=0)
+    for _ in range(4):
+        meter.add(0.0)
+
+    assert refused(meter, 0.0) == pytest.approx(60.0, abs=0.002)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from headgate.core.errors import HeadgateError, SettingsError
 from headgate.core.gate_rules import GateRules, Order
 from headgate.core.problems import InvalidSettings, Problem, Review
+from headgate.core.ticket import Ticket
 from headgate.core.timeouts import Timeouts
 from headgate.core.turns import Turns
 
@@ -186,7 +187,12 @@ def test_an_order_given_by_its_name_is_obeyed_or_refused() -> None:
         rules = GateRules(interactive_order="lifo")  # type: ignore[arg-type]
     except InvalidSettings:
         return
-    assert Turns(rules).interactive._newest_first
+    line = Turns(rules).interactive
+    for since in (1.0, 2.0):
+        line.join(Ticket(since=since))
+    head = line.head()
+    assert head is not None
+    assert head.since == 2.0
 
 
 def test_an_order_that_does_not_exist_is_refused() -> None:

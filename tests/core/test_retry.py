@@ -141,7 +141,7 @@ def test_what_the_provider_asks_for_is_a_floor_and_beats_the_cap(
     ("asked_s", "wait_s"), [(None, 1.0), (0.0, 1.0), (0.2, 1.0), (1.5, 1.5), (20.0, 20.0), (600.0, 600.0)]
 )
 def test_a_provider_s_wait_only_lengthens_ours(asked_s: float | None, wait_s: float) -> None:
-    policy = RetryPolicy(jitter=Jitter.NONE, longest_wait_s=20.0)
+    policy = RetryPolicy(jitter=Jitter.NONE, first_wait_s=1.0, longest_wait_s=20.0)
     failure = Failure(kind=FailureKind.TRANSIENT, retry_after_s=asked_s)
 
     assert policy.decide(failure, attempt=1, remaining_s=1000, chance=0.5) == Wait(wait_s)
@@ -301,8 +301,15 @@ def test_zero_is_a_fine_wait(field: str) -> None:
 def test_the_defaults_are_the_documented_ones() -> None:
     policy = RetryPolicy()
 
-    assert (policy.max_attempts, policy.first_wait_s, policy.factor) == (3, 1.0, 2.0)
+    assert (policy.max_attempts, policy.first_wait_s, policy.factor) == (3, 0.5, 2.0)
     assert (policy.longest_wait_s, policy.jitter, policy.jitter_share) == (20.0, Jitter.FULL, 0.5)
+    assert not policy.count_throttles
+
+
+@pytest.mark.parametrize("preset", [RetryPolicy.bedrock, RetryPolicy.web, RetryPolicy.agents])
+def test_the_presets_count_throttles(preset: Callable[[], RetryPolicy]) -> None:
+    """Their number of attempts is what those clients make against 429s."""
+    assert preset().count_throttles
 
 
 def test_waits_that_are_listed_are_kept_one_by_one() -> None:

@@ -96,43 +96,51 @@ def test_a_waiter_that_leaves_does_not_cost_its_tenant_the_turn() -> None:
     assert tenants_served(line) == "ab"
 
 
-def test_one_who_returns_goes_to_the_head_of_its_own_tenant_only() -> None:
+def test_one_who_comes_back_keeps_its_place_among_its_own_tenant_s() -> None:
+    """Its age counts from its beginning: behind those who came before, ahead of those who came after."""
     line = Line()
-    others = joined(line, "b", "a", "a")
-    returning = ticket("a")
+    other, first, second, third = (
+        ticket("b", since=0.0),
+        *(ticket("a", since=float(since)) for since in (1, 2, 3)),
+    )
+    for one in (other, first, second, third):
+        line.join(one)
+    line.leave(second)
 
-    line.join(returning, first=True)
+    line.join(second, returning=True)
 
-    assert serve_all(line) == [others[0], returning, others[1], others[2]]
+    assert serve_all(line) == [other, first, second, third]
 
 
-def test_one_who_returns_to_a_newest_first_line_is_the_newest() -> None:
+def test_one_who_comes_back_to_a_newest_first_line_is_behind_those_who_came_after_it() -> None:
     line = Line(newest_first=True)
-    others = joined(line, "a", "a")
-    returning = ticket("a")
+    first, second, third = (ticket(since=float(since)) for since in (1, 2, 3))
+    for one in (first, third):
+        line.join(one)
 
-    line.join(returning, first=True)
+    line.join(second, returning=True)
 
-    assert serve_all(line) == [returning, others[1], others[0]]
-
-
-def test_one_who_returns_is_not_overtaken_by_later_newcomers() -> None:
-    line = Line()
-    returning = ticket()
-    joined(line, "a")
-    line.join(returning, first=True)
-    joined(line, "a", "a")
-
-    assert line.head() is returning
+    assert serve_all(line) == [third, second, first]
 
 
 # ---- The oldest -------------------------------------------------------------------------------------------
 
 
-def test_the_oldest_is_the_one_that_waits_longest_not_the_first_in_line() -> None:
+def test_the_oldest_goes_first_whenever_it_came() -> None:
     """A job's age counts from when it was due, which may be long before it came to the gate."""
     line = Line()
     young, old = ticket(since=50.0), ticket(since=10.0)
+    line.join(young)
+    line.join(old)
+
+    assert line.head() is old
+    assert line.oldest() is old
+
+
+def test_the_oldest_of_all_need_not_be_the_next() -> None:
+    """Tenants take turns."""
+    line = Line()
+    young, old = ticket("a", since=50.0), ticket("b", since=10.0)
     line.join(young)
     line.join(old)
 
@@ -204,7 +212,7 @@ def test_only_those_who_wait_for_the_first_time_are_newcomers() -> None:
     line = Line()
     tickets = [Ticket(since=0.0) for _ in range(3)]
     for index, ticket in enumerate(tickets):
-        line.join(ticket, first=index == 1)
+        line.join(ticket, returning=index == 1)
     assert line.newcomers == 2
     for ticket in tickets:
         line.leave(ticket)
@@ -233,16 +241,16 @@ class LineMachine(RuleBasedStateMachine):
         self.newest_first = newest_first
         self.line = Line(newest_first=newest_first)
 
-    @rule(tenant=st.sampled_from("abcd"), since=st.integers(0, 5), first=st.booleans())
-    def a_newcomer_joins(self, tenant: str, since: int, first: bool) -> None:
-        self.join(ticket(tenant, since=float(since)), first=first)
+    @rule(tenant=st.sampled_from("abcd"), since=st.integers(0, 5))
+    def a_newcomer_joins(self, tenant: str, since: int) -> None:
+        self.join(ticket(tenant, since=float(since)), returning=False)
 
     @precondition(lambda self: self.gone)
-    @rule(data=st.data(), first=st.booleans())
-    def one_comes_back(self, data: st.DataObject, first: bool) -> None:
+    @rule(data=st.data(), returning=st.booleans())
+    def one_comes_back(self, data: st.DataObject, returning: bool) -> None:
         one = data.draw(st.sampled_from(self.gone))
         self.gone.remove(one)
-        self.join(one, first=first)
+        self.join(one, returning=returning)
 
     @precondition(lambda self: self.joined)
     @rule(data=st.data())
@@ -264,12 +272,18 @@ class LineMachine(RuleBasedStateMachine):
         """A promoted waiter need not be its tenant's next."""
         self.serve(data.draw(st.sampled_from(self.joined)))
 
-    def join(self, one: Ticket, *, first: bool) -> None:
-        self.line.join(one, first=first)
+    def join(self, one: Ticket, *, returning: bool) -> None:
+        self.line.join(one, returning=returning)
         queue = self.queues.setdefault(one.tenant, [])
         if one.tenant not in self.rotation:
             self.rotation.append(one.tenant)
-        queue.insert(0 if first or self.newest_first else len(queue), one)
+        # Stable: of two equally old the one that joined first goes first, or last.
+        if self.newest_first:
+            queue.insert(0, one)
+            queue.sort(key=lambda one: -one.since)
+        else:
+            queue.append(one)
+            queue.sort(key=lambda one: one.since)
         self.joined.append(one)
 
     def remove(self, one: Ticket) -> None:
@@ -291,7 +305,8 @@ class LineMachine(RuleBasedStateMachine):
     def the_same_wait(self) -> None:
         assert len(self.line) == len(self.joined)
         assert set(self.line.everyone()) == set(self.joined)
-        assert len(self.line.everyone()) == len(self.joined)
+        assert self.line.everyone() == [one for tenant in self.rotation for one in self.queues[tenant]]
+        assert self.line.newcomers == sum(not one.returning for one in self.joined)
         assert all(one.place is Place.WAITING for one in self.joined)
         assert all(one.place is Place.OUTSIDE for one in self.gone)
 
@@ -306,6 +321,8 @@ class LineMachine(RuleBasedStateMachine):
     @invariant()
     def memory_is_bounded(self) -> None:
         assert len(self.line._ages) <= 2 * len(self.line) + 65
+        for tenant, entries in self.line._tenants.items():
+            assert len(entries) <= 2 * len(self.queues[tenant]) + 65
 
 
 LineMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
@@ -322,6 +339,17 @@ def test_waiters_that_come_and_go_leave_nothing_behind() -> None:
         assert len(line._ages) <= 2 * len(line) + 65
 
     assert len(line) == len(line._tenants) == 1
+
+
+def test_waiters_of_one_tenant_that_come_and_go_leave_nothing_behind() -> None:
+    line = Line()
+    line.join(ticket(since=-1.0))
+    for _ in range(5000):
+        (one,) = joined(line, "a")
+        line.leave(one)
+        assert len(line._tenants["a"]) <= 2 * len(line) + 65
+
+    assert len(serve_all(line)) == 1
 
 
 def test_a_line_that_drains_after_a_rush_shrinks_with_it() -> None:

@@ -11,10 +11,10 @@ from headgate.core.webhook_wire import (
     LONGEST_ASKED_WAIT_S,
     SCHEDULE,
     Verdict,
+    derived_secret,
     failure_of,
     secret_mistake,
     signed_headers,
-    tenant_secret,
     verdict,
 )
 
@@ -26,7 +26,8 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 def headers(secret: str = SECRET, at: float | None = None, body: bytes = BODY) -> dict[str, str]:
     now = datetime.now(UTC).timestamp() if at is None else at
     return {
-        name.decode(): value.decode() for name, value in signed_headers("msg_1", body, secret=secret, now=now)
+        name.decode(): value.decode()
+        for name, value in signed_headers("msg_1", body, secrets=[secret], now=now)
     }
 
 
@@ -51,16 +52,16 @@ def test_what_was_changed_on_its_way_does_not_pass() -> None:
         {**headers(), "webhook-id": "msg_2"},
         {**headers(), "webhook-timestamp": f"{int(datetime.now(UTC).timestamp()) + 60}"},
         headers(body=BODY + b" "),
-        headers(secret=tenant_secret("acme", b"s")),
+        headers(secret=derived_secret("acme", b"s")),
     ):
         with pytest.raises(WebhookVerificationError):
             Webhook(SECRET).verify(BODY, changed)
 
 
 def test_each_tenant_has_a_secret_of_its_own_that_the_library_takes() -> None:
-    secrets = {tenant: tenant_secret(tenant, b"the store's") for tenant in ("local", "acme", "grün")}
+    secrets = {tenant: derived_secret(tenant, b"the store's") for tenant in ("local", "acme", "grün")}
     assert len(set(secrets.values())) == 3
-    assert tenant_secret("acme", b"another store's") != secrets["acme"]
+    assert derived_secret("acme", b"another store's") != secrets["acme"]
     for secret in secrets.values():
         assert secret_mistake(secret) is None
         assert Webhook(secret).verify(BODY, headers(secret)) == json.loads(BODY)

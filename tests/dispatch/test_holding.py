@@ -1,8 +1,10 @@
 """A slot held over several generations: regenerating never means queueing again."""
 
 import asyncio
+from typing import Any
 
 import pytest
+from dispatch.closing import RUN, close
 from loops import Run, World
 from stage import USER, set_stage
 
@@ -14,9 +16,9 @@ from headgate.core.errors import (
     OutputInvalid,
     Preempted,
     QueueFull,
-    UpstreamThrottled,
     UpstreamUnavailable,
 )
+from headgate.core.limit import Limit, Measure
 from headgate.planner import virtual
 
 
@@ -173,19 +175,58 @@ def test_the_slot_s_deadline_bounds_its_generations_and_each_is_timed_by_itself(
     virtual.run(main)
 
 
-def test_a_holder_that_idles_does_not_keep_everybody_out_as_a_probe() -> None:
+def _closing(refusal: Any) -> dict[str, Any]:
+    return {"slots": 8, "latency_s": 1.0, "script": [{**refusal, "latency_s": 0.0}] * RUN}
+
+
+BROKE = {"status": 504}
+"""It took too long, so a probe in flight proves nothing: it must be answered."""
+THROTTLED = {"status": 429, "retry_after_s": 20.0}
+REFUSALS = pytest.mark.parametrize("refusal", [BROKE, THROTTLED], ids=["broke", "throttled"])
+
+
+@REFUSALS
+@pytest.mark.parametrize("others", ["wait already", "come later"])
+def test_a_holder_that_idles_does_not_keep_everybody_out_as_a_probe(
+    refusal: dict[str, Any], others: str
+) -> None:
     async def main(world: World) -> None:
-        stage = set_stage(
-            world, {"slots": 4, "latency_s": 0.1, "script": [503] * 5}, retry={"max_attempts": 1}
-        )
-        await asyncio.gather(
-            *(stage.gateway.complete(model="m", messages=USER) for _ in range(4)), return_exceptions=True
-        )
-        with pytest.raises(UpstreamUnavailable):
-            await stage.gateway.complete(model="m", messages=USER)
-        await asyncio.sleep(6)
-        async with stage.gateway.hold_slot("m"):
-            assert (await stage.gateway.complete(model="m", messages=USER)).content
+        stage = set_stage(world, _closing(refusal))
+        await close(stage)
+        entered, leaves = asyncio.Event(), asyncio.Event()
+
+        async def idle() -> None:
+            async with stage.gateway.hold_slot("m"):
+                entered.set()
+                await leaves.wait()
+
+        holder = asyncio.create_task(idle())
+        await asyncio.sleep(0)
+        calls = [asyncio.create_task(stage.gateway.complete(model="m", messages=USER)) for _ in range(3)]
+        if others == "come later":
+            await entered.wait()
+            calls = [asyncio.create_task(stage.gateway.complete(model="m", messages=USER))]
+        assert [reply.attempts for reply in await asyncio.gather(*calls)] == [1] * len(calls)
+        assert not leaves.is_set()
+        leaves.set()
+        await holder
+        assert stage.all_free
+
+    virtual.run(main)
+
+
+@REFUSALS
+def test_a_slot_held_from_before_the_closing_starts_no_call_while_the_upstream_is_closed(
+    refusal: dict[str, Any],
+) -> None:
+    """It waits as anybody does, and may be the probe."""
+
+    async def main(world: World) -> None:
+        stage = set_stage(world, _closing(refusal))
+        async with stage.gateway.hold_slot("m") as slot:
+            opens_at = await close(stage)
+            assert (await slot.generate_raw(USER)).content
+        assert list(stage.provider.starts)[RUN:] == [pytest.approx(opens_at)]
 
     virtual.run(main)
 
@@ -214,24 +255,40 @@ def test_a_block_left_while_a_generation_waits_or_runs_leaks_no_slot(run: Run) -
         run(lambda world, interval_s=interval_s: main(world, interval_s=interval_s))  # type: ignore[misc]
 
 
-def test_a_holder_from_before_a_pause_does_not_keep_the_probe_out() -> None:
+@REFUSALS
+def test_a_holder_from_before_the_closing_does_not_keep_the_probe_out(refusal: dict[str, Any]) -> None:
     async def main(world: World) -> None:
-        throttled = {"status": 429, "retry_after_s": 1000}
-        stage = set_stage(
-            world,
-            {"slots": 4, "latency_s": 1.0, "longest_pause_s": 5, "script": [throttled]},
-            retry={"max_attempts": 1},
-            timeouts={"total_s": 600},
-        )
+        stage = set_stage(world, _closing(refusal))
         async with stage.gateway.hold_slot("m") as slot:
-            with pytest.raises(UpstreamThrottled):
-                await stage.gateway.complete(model="m", messages=USER)
-            waiting = [
-                asyncio.create_task(stage.gateway.complete(model="m", messages=USER)) for _ in range(3)
-            ]
-            await asyncio.gather(*waiting)
+            await close(stage)
+            await asyncio.gather(*(stage.gateway.complete(model="m", messages=USER) for _ in range(3)))
             assert stage.now < 20
             assert (await slot.generate_raw(USER)).content
+
+    virtual.run(main)
+
+
+def test_a_holder_that_idles_makes_room_below_a_limit_on_calls_in_flight() -> None:
+    """Nobody leaves and no time need pass: what a holder does not use others may."""
+
+    async def main(world: World) -> None:
+        stage = set_stage(world, {"slots": 8, "latency_s": 1.0})
+        intake = stage.gateway.routes.find("m").upstreams[0].gate.admission.intake
+        intake.learning.limit = Limit(0.0, Measure.IN_FLIGHT, 2.0, 0.5)
+        busy = asyncio.create_task(stage.gateway.complete(model="m", messages=USER))
+        await asyncio.sleep(0.5)
+        leaves = asyncio.Event()
+
+        async def idle() -> None:
+            async with stage.gateway.hold_slot("m"):
+                await leaves.wait()
+
+        holder = asyncio.create_task(idle())
+        waiting = asyncio.create_task(stage.gateway.complete(model="m", messages=USER))
+        await asyncio.gather(busy, waiting)
+        leaves.set()
+        await holder
+        assert stage.all_free
 
     virtual.run(main)
 

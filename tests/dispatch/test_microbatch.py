@@ -66,7 +66,9 @@ def test_a_provider_that_takes_one_input_gets_parallel_calls_through_the_gate() 
         assert _all_answered_by_their_own(results)
         assert stage.provider.calls == 40
         assert stage.provider.most_in_flight == 4
-        assert stage.now == pytest.approx(10.0), "no slot idles and none of them refuses its own items"
+        assert stage.now == pytest.approx(10.0, abs=0.5), (
+            "no slot idles and none of them refuses its own items"
+        )
         assert _nothing_left(stage)
 
     virtual.run(main)
@@ -318,7 +320,7 @@ def test_a_request_that_insists_never_goes_back_to_an_upstream_that_failed_it() 
     async def main(world: World) -> None:
         stage = set_stage(
             world,
-            {"latency_s": 0.1, "script": [503] * 999, "breaker": False, "budget": False},
+            {"latency_s": 0.1, "script": [503] * 999, "breaker": False},
             {"latency_s": 30.0, "slots": 1, "depth": 1, "model": "slow"},
             retry=NO_JITTER,
         )
@@ -329,6 +331,35 @@ def test_a_request_that_insists_never_goes_back_to_an_upstream_that_failed_it() 
         assert _all_answered_by_their_own(results)
         assert stage.provider.calls - before == 3
         await asyncio.gather(*busy, return_exceptions=True)
+
+    virtual.run(main)
+
+
+def test_an_asker_that_leaves_at_the_moment_of_its_item_s_retry_leaves_the_payment_behind() -> None:
+    """The retry is not sent, so it costs nothing."""
+
+    async def main(world: World) -> None:
+        stage = set_stage(
+            world,
+            {"many_inputs": 2, "latency_s": 0.1, "script": ["ok", 503]},
+            gather={"size": 2, "wait_ms": 50},
+            retry=NO_JITTER,
+        )
+        budget = stage.gateway.routes.find("m").upstreams[0].budget
+        budget.left = 10
+        asking = [asyncio.create_task(stage.gateway.complete(model="m", **_ask("a"))) for _ in range(2)]
+
+        def leave(event: events.Event) -> None:
+            if isinstance(event, events.RetryScheduled):
+                for task in asking:
+                    task.cancel()
+
+        stage.gateway.listen(leave)
+        await asyncio.gather(*asking, return_exceptions=True)
+        await asyncio.sleep(5)
+        assert stage.provider.calls == 1
+        assert budget.left == 10 + budget.share
+        assert _nothing_left(stage)
 
     virtual.run(main)
 

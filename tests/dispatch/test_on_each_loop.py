@@ -1,4 +1,4 @@
-"""The gate's timers on each loop: pacing, pauses, micro-batches and deadlines, with times that are almost nothing.
+"""The gate's timers on each loop: pacing, closed upstreams, micro-batches and deadlines, with times that are almost nothing.
 
 A real timer rings a little early or late, and uvloop makes none at all for a time that is almost now. What must hold
 all the same: everyone is answered, each call is made once, and no slot is left in use.
@@ -8,6 +8,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from dispatch.closing import RUN, close
 from loops import Run, World, until
 from stage import USER, Stage, set_stage
 
@@ -74,87 +75,63 @@ def test_an_exhausted_minute_lets_in_as_many_as_it_has_and_refuses_the_others(ru
 
 @pytest.mark.parametrize("hint_s", [0.0005, 0.001, 0.01, None])
 @pytest.mark.parametrize("hold_wait_s", [0.0, 2.0])
-def test_throttled_calls_wait_together_and_are_all_answered(
+def test_throttled_calls_wait_for_themselves_and_are_all_answered(
     run: Run, hint_s: float | None, hold_wait_s: float
 ) -> None:
-    """The pause ends at the very moment at which the retry wakes up."""
-
     async def main(world: World) -> None:
         throttled = {"status": 429} if hint_s is None else {"status": 429, "retry_after_s": hint_s}
         script = [*(["ok"] * 5), throttled] * 6
         upstream = {"latency_s": 0.001, "slots": 4, "script": script, "depth": 0, "hold_wait_s": hold_wait_s}
-        stage = set_stage(world, upstream, retry=STEADY, keep_events=True)
+        stage = set_stage(world, upstream, retry=STEADY)
         assert _each_has_its_own(await _ask(stage, 60))
         assert stage.provider.calls == 66
-        assert any(isinstance(event, events.GatePaused) for event in stage.events)
         assert stage.all_free
 
     run(main)
 
 
-def test_who_cannot_wait_out_a_pause_leaves_and_who_can_is_answered_after_it(run: Run) -> None:
+def test_who_cannot_wait_for_a_closed_upstream_leaves_and_who_can_is_answered_when_it_opens(run: Run) -> None:
     async def main(world: World) -> None:
-        stage = set_stage(
-            world,
-            {"latency_s": 0.001, "slots": 1, "script": [{"status": 429, "retry_after_s": 1.0}]},
-            retry=STEADY,
-        )
-        first = asyncio.create_task(stage.gateway.complete(model="m", messages=USER))
-        pause = stage.gateway.routes.find("m").upstreams[0].gate.admission.pause
-        await until(lambda: pause.until > stage.now)
+        throttled = {"status": 429, "retry_after_s": 1.0}
+        stage = set_stage(world, {"latency_s": 0.001, "slots": 4, "script": [throttled] * RUN})
+        await close(stage)
         with pytest.raises(UpstreamThrottled):
             await stage.gateway.complete(model="m", messages=USER, deadline_s=0.05)
-        patient = await stage.gateway.complete(model="m", messages=USER)
-        assert ((await first).attempts, patient.attempts) == (2, 1)
-        assert stage.provider.calls == 3
+        assert stage.provider.calls == RUN
+        replies = await _ask(stage, 20)
+        assert {reply.attempts for reply in replies} == {1}
+        assert stage.provider.calls == RUN + 20
         assert stage.all_free
 
     run(main)
 
 
-def test_slots_come_back_one_by_one_after_a_pause_until_all_are_in_use(run: Run) -> None:
+def test_an_upstream_that_closes_again_and_again_loses_no_call(run: Run) -> None:
     async def main(world: World) -> None:
-        stage = set_stage(world, {"latency_s": 0.002, "slots": 8, "depth": 0})
-        gate = stage.gateway.routes.find("m").upstreams[0].gate
-        for _ in range(5):
-            gate.pause(0.01)
+        throttled = {"status": 429, "retry_after_s": 0.01}
+        script = [*[throttled] * RUN, *["ok"] * 40] * 2
+        stage = set_stage(world, {"latency_s": 0.002, "slots": 8, "depth": 0, "script": script})
+        for _ in range(2):
+            await close(stage)
+            # One refusal may be left for the probe, when fewer of them were enough.
             assert _each_has_its_own(await _ask(stage, 40))
-        assert stage.provider.calls == 200
+        assert stage.provider.calls == 2 * (RUN + 40)
         assert stage.all_free
 
     run(main)
 
 
-def test_a_pause_that_was_cut_short_is_ended_by_one_probe(run: Run) -> None:
+def test_a_hint_of_a_quarter_of_an_hour_is_cut_short_by_one_probe(run: Run) -> None:
     async def main(world: World) -> None:
         throttled = {"status": 429, "retry_after_s": 1000}
         stage = set_stage(
             world,
-            {"latency_s": 0.001, "slots": 4, "longest_pause_s": 0.02, "script": [throttled]},
-            retry={"max_attempts": 1},
+            {"latency_s": 0.001, "slots": 4, "longest_pause_s": 0.02, "script": [throttled] * RUN},
             timeouts={"total_s": 600},
         )
-        with pytest.raises(UpstreamThrottled):
-            await stage.gateway.complete(model="m", messages=USER)
+        await close(stage)
         assert len(await _ask(stage, 12)) == 12
-        assert stage.all_free
-
-    run(main)
-
-
-@pytest.mark.parametrize("obstacle", ["pause", "pacing"])
-def test_an_interactive_caller_preempts_as_soon_as_that_helps(run: Run, obstacle: str) -> None:
-    async def main(world: World) -> None:
-        upstream = {"slots": 1, "preempt": True, "script": [{"outcome": "ok", "latency_s": 50.0}]}
-        stage = set_stage(world, {**upstream, "interval_s": 0.3 if obstacle == "pacing" else 0})
-        batch = asyncio.create_task(stage.gateway.complete(model="m", messages=USER, lane="batch"))
-        await until(lambda: stage.provider.in_flight == 1)
-        if obstacle == "pause":
-            stage.gateway.routes.find("m").upstreams[0].gate.pause(0.05)
-        await stage.gateway.complete(model="m", messages=USER)
-        assert not batch.done()
-        assert (await batch).attempts == 2
-        assert (stage.provider.calls, stage.provider.cancelled) == (3, 1)
+        assert stage.provider.calls == RUN + 12
         assert stage.all_free
 
     run(main)

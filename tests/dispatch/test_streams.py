@@ -6,6 +6,7 @@ import gc
 from typing import Any
 
 import pytest
+from dispatch.closing import RUN, upstream_of
 from loops import Run, World
 from stage import USER, Stage, set_stage
 
@@ -168,17 +169,53 @@ def test_a_stream_that_ends_without_content_is_bad_output(run: Run) -> None:
     run(main)
 
 
-def test_five_cut_streams_open_the_breaker(run: Run) -> None:
+@pytest.mark.parametrize("outcome", ["cut", "stall"])
+def test_streams_that_break_without_a_gap_close_the_upstream_until_one_is_whole(outcome: str) -> None:
+    """A stream that begins proves nothing: those that broke had begun, too."""
+
     async def main(world: World) -> None:
-        stage = set_stage(world, {"latency_s": 0.01, "script": ["cut"] * 5})
-        for _ in range(5):
+        upstream = {"latency_s": 0.01, "chunks": 20, "chunk_gap_s": 0.5, "script": [outcome] * RUN}
+        stage = set_stage(world, upstream, timeouts={"idle_s": 2})
+        for _ in range(RUN):
+            assert not upstream_of(stage).closed
             with pytest.raises(StreamCut):
                 await _read(stage)
+        assert upstream_of(stage).closed
         with pytest.raises(UpstreamUnavailable):
-            await _read(stage)
-        assert stage.provider.calls == 5
+            await _read(stage, deadline_s=0.1)
+        assert stage.provider.calls == RUN
+        probe = asyncio.create_task(_read(stage))
+        await asyncio.sleep(1)
+        others = [asyncio.create_task(_read(stage)) for _ in range(3)]
+        await asyncio.sleep(0.1)
+        assert stage.provider.calls == RUN + 1, "the others broke only after a while"
+        assert all(await asyncio.gather(probe, *others))
+        assert not upstream_of(stage).closed
+        assert stage.all_free
 
-    run(main)
+    virtual.run(main)
+
+
+def test_a_reader_that_leaves_the_probe_says_nothing_of_the_upstream() -> None:
+    async def main(world: World) -> None:
+        upstream = {"latency_s": 0.01, "chunks": 20, "chunk_gap_s": 0.5, "script": ["cut"] * RUN}
+        stage = set_stage(world, upstream)
+        for _ in range(RUN):
+            with pytest.raises(StreamCut):
+                await _read(stage)
+        probe = asyncio.create_task(_read(stage))
+        await asyncio.sleep(0.7)
+        other = asyncio.create_task(_read(stage))
+        await asyncio.sleep(0.1)
+        assert stage.provider.calls == RUN + 1
+        probe.cancel()
+        await asyncio.sleep(0.1)
+        assert upstream_of(stage).closed
+        assert stage.provider.calls == RUN + 2, "the next is the probe"
+        assert await other
+        assert not upstream_of(stage).closed
+
+    virtual.run(main)
 
 
 def test_two_streams_may_not_share_a_request_id(run: Run) -> None:

@@ -134,8 +134,8 @@ _WORDS: Final[Mapping[str, str]] = {
         " on. `headgate doctor` says what is wrong with it."
     ),
     Rule.DISK_FULL: (
-        "Less than {least:g} GB is free where the data is. Make room: on a full disk jobs, keys and logs"
-        " cannot be written. `headgate doctor` says how much is left."
+        "Less than {least:g} GB, or than `limits.min_free_bytes`, is free where the data is. Make room: below that limit"
+        " new jobs, files, batches and idempotency keys are refused. `headgate doctor` says how much is left."
     ),
     Rule.RUNS_FAILING: (
         "The last {value:.0f} runs of {subject} failed. `headgate newsletter history` says why;"

@@ -10,6 +10,7 @@ from headgate.core.batch_order import JOB_PREFIX, MOST_LINES
 from headgate.core.errors import InvalidRequest
 from headgate.core.failures import FailureKind
 from headgate.core.job import Job, JobState, Reason
+from headgate.core.json_trouble import check_json
 
 MOST_ERRORS: Final = 100
 LONGEST_CUSTOM_ID_CHARS: Final = 512
@@ -61,8 +62,12 @@ class LineChecks:
     def check(self, number: int, data: bytes) -> str | None:
         """The model that the line asks for; None when the line is bad, or not meant."""
         try:
+            check_json(data, what="The line")
             line = _decode(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        except InvalidRequest as too_much:
+            self.errors.append(BatchError(code="invalid_json_line", line=number, message=f"{too_much}."))
+            return None
+        except (msgspec.MsgspecError, UnicodeDecodeError):
             self.errors.append(_malformed(number, data))
             return None
         if self._only is not None and line.custom_id not in self._only:
@@ -137,7 +142,7 @@ def _malformed(number: int, data: bytes) -> BatchError:
     )
     try:
         value = _decode_any(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return not_json
     if not isinstance(value, dict):
         return BatchError(code="invalid_json_line", line=number, message="This line is not a JSON object.")

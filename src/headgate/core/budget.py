@@ -1,45 +1,41 @@
-"""How many retries an upstream can bear. First attempts are never touched by it.
+"""Bounds the retries sent to an upstream by a share of its calls. First attempts are never refused.
 
-The bucket is shared by all calls to one upstream. Below about 22 % failures it stays full and every
-retry is allowed; above, it drains, and extra load tends to zero as the upstream gets worse: a full outage
-costs 35 retries, then none until something succeeds.
+The default is two per call, what the SDK alone would send, and no cap: when it is used up, throttled calls wait longer.
+A share that was set is a cap: when it is used up, failed calls are not retried.
 """
 
-from collections.abc import Mapping
 from typing import Final
 
-from headgate.core.failures import FailureKind
-
-CAPACITY: Final = 500.0
-COST: Final[Mapping[FailureKind, float]] = {
-    FailureKind.TRANSIENT: 14.0,
-    FailureKind.THROTTLED: 5.0,
-    # A regeneration burdens a healthy upstream as a throttled retry does: cheap, but not free.
-    FailureKind.INVALID_OUTPUT: 5.0,
-}
-FIRST_TRY_GAIN: Final = 1.0
+SDK_SHARE: Final = 2.0
+BURST: Final = 100
+"""As if so many calls had just come."""
 
 
 class RetryBudget:
-    """A bucket of tokens. `capacity=math.inf` switches it off."""
+    """A bucket of retries that every call fills by `share`."""
 
-    __slots__ = ("capacity", "tokens")
+    __slots__ = ("capacity", "left", "share", "strict")
 
-    def __init__(self, capacity: float = CAPACITY) -> None:
-        self.capacity = capacity
-        self.tokens = capacity
+    def __init__(self, share: float | None = None) -> None:
+        self.strict = share is not None
+        self.share = SDK_SHARE if share is None else share
+        self.capacity = self.left = max(1.0, self.share * BURST) if self.share else 0.0
 
-    def take(self, kind: FailureKind) -> float | None:
-        """Pay for a retry after a failure of this kind; None when the bucket cannot pay."""
-        cost = COST.get(kind, 0.0)
-        if cost > self.tokens:
-            return None
-        self.tokens -= cost
-        return cost
+    @property
+    def share_left(self) -> float:
+        return self.left / self.capacity if self.capacity else 0.0
 
-    def give_back(self, cost: float) -> None:
-        """A retry that succeeded, or was never sent, costs nothing."""
-        self.tokens = min(self.capacity, self.tokens + cost)
+    def first_attempt(self) -> None:
+        if self.left < self.capacity:
+            self.left = min(self.capacity, self.left + self.share)
 
-    def first_try_succeeded(self) -> None:
-        self.tokens = min(self.capacity, self.tokens + FIRST_TRY_GAIN)
+    def take(self) -> bool:
+        """Pay for a retry; False when nothing is left."""
+        if self.left < 1:
+            return False
+        self.left -= 1
+        return True
+
+    def give_back(self) -> None:
+        """A retry that was never sent costs nothing."""
+        self.left = min(self.capacity, self.left + 1)

@@ -15,6 +15,7 @@ HeadgateError
 ├── Unauthorized                    no key, or none that is valid
 ├── NotAllowed                      the key's role does not cover it
 │   └── ModelNotAllowed             the key may not use this model
+├── QuotaExceeded                   the tenant stores as many bytes as it may
 ├── StateConflict                   not in this state: a finished job cannot be cancelled
 │   └── RecordExists                another record has this unique key
 ├── Refused                         not now; come back after `retry_after_s`
@@ -43,9 +44,13 @@ HeadgateError
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from headgate.core.spelling import did_you_mean
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
     from headgate.core.failures import Failure
     from headgate.core.job import Job
     from headgate.core.metering import Allowance
@@ -97,6 +102,32 @@ class UnknownModel(InvalidRequest):
     """No model of that name is configured."""
 
     code = "not_found"
+
+    @classmethod
+    def among(cls, model: str, names: Iterable[str], *, reason: str = "") -> Self:
+        """With the names that there are. Who may not use all of them must be told fewer: see `narrow`."""
+        names = tuple(names)
+        error = cls(_no_model(model, names, reason), param="model")
+        error._asked = model, names, reason
+        return error
+
+    _asked: tuple[str, tuple[str, ...], str] | None = None
+
+    def narrow(self, may_use: Callable[[str], bool]) -> None:
+        """Leave out the names that this caller may not use."""
+        if self._asked is not None:
+            model, names, reason = self._asked
+            fewer = tuple(name for name in names if may_use(name))
+            before, now = _no_model(model, names, reason), _no_model(model, fewer, reason)
+            # Others may have said more: which job of a list it was, or what to do.
+            self.args = (str(self).replace(before, now),)
+            self._asked = model, fewer, reason
+
+
+def _no_model(model: str, names: Sequence[str], reason: str) -> str:
+    hint = did_you_mean(model, names)
+    known = f"{hint or ';'} known: {', '.join(names)}" if names else ""
+    return f"no model is called {model[:100]!r}{known}{reason}"
 
 
 class DuplicateRequest(InvalidRequest):
@@ -185,6 +216,18 @@ class ModelNotAllowed(NotAllowed):
     """The key may not use this model, whether there is one of that name or not."""
 
     code = "model_not_allowed"
+
+
+class QuotaExceeded(HeadgateError):
+    """The tenant stores as many bytes as it may. Nothing was stored."""
+
+    code = "quota_exceeded"
+
+    def __init__(self, tenant: str, *, stored: int, quota: int) -> None:
+        super().__init__(
+            f"tenant {tenant!r} stores {stored:,} bytes of at most {quota:,}: delete files, or wait until results,"
+            " answers and files expire"
+        )
 
 
 class StateConflict(HeadgateError):
@@ -373,7 +416,14 @@ class ProviderFailure(Exception):
     def __init__(self, failure: Failure, *, own: str | None = None, said: str | None = None) -> None:
         super().__init__(failure.message)
         self.failure = failure
+        self.sent = True
+        """False where it is certain that nothing reached the provider."""
         self.own = own
-        """The part of the message that Headgate wrote, with the upstream's address: for the log."""
+        """The part of the message that Headgate wrote, with the upstream's address: for the log. None: it names none."""
         self.said = said
-        """The part that the provider wrote: for the caller whose request is wrong. Both None: they are not told apart."""
+        """The part for the caller whose request it was: mostly the provider's own words."""
+
+    @property
+    def public(self) -> str:
+        """What the caller may read whose request it was. It names no address of an upstream."""
+        return self.failure.message if self.own is None else self.said or ""

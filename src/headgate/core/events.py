@@ -49,6 +49,17 @@ class FellBack(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str = "local"
 
 
+class Hedged(msgspec.Struct, frozen=True, kw_only=True):
+    """A slow call got a second attempt; `won`: that one answered first."""
+
+    request_ids: tuple[str, ...]
+    model: str
+    upstream: str
+    second_upstream: str
+    won: bool
+    tenant: str = "local"
+
+
 class Responded(msgspec.Struct, frozen=True, kw_only=True):
     """A request is over: answered (`error` is None) or failed. Cancelled ones are `Cancelled`."""
 
@@ -121,10 +132,11 @@ class WaitEnded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GatePaused(msgspec.Struct, frozen=True, kw_only=True):
-    """The provider asked to wait; nobody goes through this gate for `pause_s`."""
+    """An upstream throttles: no call goes through its gate for `pause_s`; no call of `tenant`, where that is set."""
 
     upstream: str
     pause_s: float
+    tenant: str | None = None
 
 
 class BreakerChanged(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,6 +145,8 @@ class BreakerChanged(msgspec.Struct, frozen=True, kw_only=True):
     upstream: str
     state: str
     retry_in_s: float = 0.0
+    tenant: str | None = None
+    """Only this tenant's calls are kept out; None: all."""
 
 
 class UpstreamHeld(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,6 +155,8 @@ class UpstreamHeld(msgspec.Struct, frozen=True, kw_only=True):
     upstream: str
     held: bool
     failure: Failure | None = None
+    tenant: str | None = None
+    """Only this tenant's calls are held; None: all."""
 
 
 class ModelPauseChanged(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,11 +167,13 @@ class ModelPauseChanged(msgspec.Struct, frozen=True, kw_only=True):
     by: str | None = None
 
 
-class SlotsChanged(msgspec.Struct, frozen=True, kw_only=True):
-    """Adaptive concurrency moved an upstream's limit."""
+class LimitChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """What was learned of how much an upstream takes: the limit in words; empty: there is none any more."""
 
     upstream: str
-    slots: int
+    limit: str
+    tenant: str | None = None
+    """It bounds only this tenant's calls; None: all."""
 
 
 class HolderPreempted(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,6 +226,7 @@ class JobsReplayed(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     waited_s: tuple[float, ...] = ()
     """How long each of them had been a dead letter."""
+    tenant: str = "local"
 
 
 class WebhookAttempted(msgspec.Struct, frozen=True, kw_only=True):
@@ -238,6 +257,7 @@ Event: TypeAlias = (
     AttemptEnded
     | RetryScheduled
     | FellBack
+    | Hedged
     | Responded
     | Cancelled
     | RequestRefused
@@ -247,7 +267,7 @@ Event: TypeAlias = (
     | BreakerChanged
     | UpstreamHeld
     | ModelPauseChanged
-    | SlotsChanged
+    | LimitChanged
     | HolderPreempted
     | KeyUsed
     | JobAccepted

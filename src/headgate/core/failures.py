@@ -127,6 +127,8 @@ KIND_BY_CODE: Final[Mapping[str, FailureKind]] = {
     "ServiceQuotaExceededException": FailureKind.MISCONFIGURED,
     "ValidationException": FailureKind.REJECTED,
 }
+CLOSED: Final = "breaker_open"
+"""Our own code: the upstream was not called, because it takes no calls now."""
 # Bedrock says ValidationException and Anthropic not_found_error for a wrong model as well.
 AMBIGUOUS_CODES: Final = frozenset({"ValidationException", "not_found_error"})
 _CODE: Final = re.compile(r"[\w.:-]{1,64}", re.ASCII)
@@ -161,8 +163,11 @@ def from_answer(
     """Classify an error answer from its status, headers and structured code."""
     if code is not None and _CODE.fullmatch(code) is None:
         code = None  # Codes stand in logs; a provider's free text must not.
+    kind = kind_of(status, code)
+    if kind is FailureKind.REJECTED and headers and _asks_to_retry(headers):
+        kind = FailureKind.TRANSIENT
     return Failure(
-        kind=kind_of(status, code),
+        kind=kind,
         message=message,
         status=status,
         code=code,
@@ -170,6 +175,10 @@ def from_answer(
         timed_out=status in {408, 504} or code in _TIMEOUT_CODES,
         ambiguous=code in AMBIGUOUS_CODES,
     )
+
+
+def _asks_to_retry(headers: Mapping[str, str]) -> bool:
+    return any(str(name).lower() == "x-should-retry" and value == "true" for name, value in headers.items())
 
 
 def retry_after_s(headers: Mapping[str, str], *, now: datetime) -> float | None:

@@ -2,11 +2,16 @@
 
 import enum
 from dataclasses import dataclass, field
+from typing import Final
 
 import msgspec
 
 from headgate.core.pacing import PacingRules
 from headgate.core.problems import Review
+
+BATCH_DEPTH_SHARE: Final = 0.75
+SHORT_WAIT_S: Final = 1.0
+"""Also those who do not wait for a closed upstream wait so long under a limit."""
 
 
 class Order(enum.StrEnum):
@@ -18,14 +23,19 @@ class Order(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateRules:
-    """One upstream's gate. `depth` bounds the waiters of both lanes together; 0 means no bound."""
+    """One upstream's gate. `depth` bounds the waiters of both lanes together; 0 means no bound.
+
+    `adaptive` learns limits from refusals; without `breaker` only throttles close the upstream, failures do not.
+    """
 
     slots: int = 8
     reserved_slots: int = 0
-    depth: int = 20
+    depth: int = 1000
     promote_after_s: float = 120.0
-    hold_wait_s: float = 2.0
+    hold_wait_s: float = 0.0
     longest_pause_s: float = 300.0
+    adaptive: bool = True
+    breaker: bool = True
     preempt: bool = False
     interactive_order: Order = Order.FIFO
     pacing: PacingRules = field(default_factory=PacingRules)
@@ -51,6 +61,8 @@ class Door(enum.Enum):
 
     FULL = "full"
     DEADLINE = "deadline"
+    LATE = "late"
+    """It waited, and what is left of its time is less than an answer takes."""
     PAUSED = "paused"
     UNHEALTHY = "unhealthy"
     MISCONFIGURED = "misconfigured"

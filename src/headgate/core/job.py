@@ -167,12 +167,30 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     revivable: bool = True
     webhook: str | None = None
     metadata: bytes | None = None
+    access_key: str | None = None
+    """The id of the access key it was submitted with: what it uses counts against that key's limits."""
     key: KeyClaim | None = None
     records: tuple[RecordWrite, ...] = ()
 
     @property
     def due(self) -> float:
         return due(self.run_at, self.priority, self.lane)
+
+    @property
+    def size_bytes(self) -> int:
+        """What it adds to the bytes that its tenant stores."""
+        records = sum(ROW_BYTES + len(record.body) for record in self.records)
+        return (
+            ROW_BYTES
+            + len(self.input)
+            + len(self.metadata or b"")
+            + len((self.webhook or "").encode())
+            + records
+        )
+
+
+ROW_BYTES: Final = 1024
+"""What a job or a record counts for beside its contents."""
 
 
 def due(run_at: float, priority: int, lane: Lane) -> float:
@@ -222,6 +240,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     webhook: str | None = None
     metadata: bytes | None = None
     batch_id: str | None = None
+    access_key: str | None = None
 
 
 class Lost(msgspec.Struct, frozen=True, gc=False):

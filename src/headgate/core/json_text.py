@@ -6,6 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from headgate.core.errors import InvalidRequest
+from headgate.core.json_trouble import check_json
 
 _encoder: Final = msgspec.json.Encoder()
 
@@ -13,6 +14,8 @@ _encoder: Final = msgspec.json.Encoder()
 def encode_json(value: Any, *, what: str, encoder: msgspec.json.Encoder = _encoder) -> bytes:
     """A value as JSON, or an `InvalidRequest` that says why it cannot be."""
     text = write_json(value, what=what, encoder=encoder)
+    # It will be read again: deeper than what comes in from elsewhere it must not be.
+    check_json(text, what=what, max_signs=len(text))
     # msgspec writes NaN and infinity as null: where there is no null, there was none of them.
     if b"null" in text:
         _refuse_unsayable(value, what)

@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
@@ -13,9 +13,17 @@ Message = Mapping[str, Any]
 # About a million tokens: beyond every context window. Images and other parts are not text and not counted.
 LONGEST_TEXT_CHARS: Final = 4_000_000
 LONGEST_ID_CHARS: Final = 255
+LONGEST_SHOWN_CHARS: Final = 60
+"""Of a wrong value that an error quotes."""
 CHARS_PER_TOKEN: Final = 4
 EXPECTED_OUTPUT_TOKENS: Final = 256
 MOST_OUTPUT_TOKENS: Final = 10_000_000
+MOST_TOKENS: Final = 100_000_000
+"""More than any call can use. Who counts more counts wrongly, and limits, prices and metrics are made of such counts."""
+Tokens = Annotated[int, msgspec.Meta(ge=0, le=MOST_TOKENS)]
+"""A count of tokens in a provider's answer. One that is none makes the usage unknown, never the answer wrong."""
+MOST_CHOICES: Final = 1000
+"""More answers to one request (`n`) than this no provider gives."""
 UNREASONED: Final = frozenset({None, "", "stop"})
 """Finish reasons that do not explain why there is no content."""
 
@@ -45,10 +53,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_lane(lane: Any) -> Lane:
-    try:
-        return Lane(lane)
-    except ValueError:
-        raise InvalidRequest(f"lane must be 'interactive' or 'batch', not {lane!r}", param="lane") from None
+    # Not `Lane(lane)`: its error quotes all of a text that may have 20 MB.
+    for known in Lane:
+        if lane == known:
+            return known
+    shown = lane[:LONGEST_SHOWN_CHARS] if isinstance(lane, str) else lane
+    raise InvalidRequest(f"lane must be 'interactive' or 'batch', not {shown!r:.100}", param="lane")
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -171,10 +181,30 @@ def estimate_usage(request: Request, output_text: str = "") -> Usage:
 
 
 def reserve_tokens(request: Request) -> int:
-    """How many tokens to reserve before the call: the prompt, and the answer's bound when there is one."""
-    bounds = (request.params.get(name) for name in ("max_completion_tokens", "max_tokens"))
-    known = [bound for bound in bounds if isinstance(bound, int) and bound > 0]
-    return _input_tokens(request) + min(known[0] if known else EXPECTED_OUTPUT_TOKENS, MOST_OUTPUT_TOKENS)
+    """How many tokens to reserve before the call: the prompt, and the bound of each answer where there is one."""
+    params = request.params
+    choices = max(read_count(params.get("n")), read_count(params.get("best_of")))
+    bound = max(read_count(params.get("max_completion_tokens")), read_count(params.get("max_tokens")))
+    return _input_tokens(request) + output_tokens(bound, choices)
+
+
+def output_tokens(bound: int, choices: int, prompts: int = 1) -> int:
+    """How many to reserve for answers. 0 for what the request does not say."""
+    answers = max(1, min(choices, MOST_CHOICES)) * max(1, prompts)
+    return min((bound or EXPECTED_OUTPUT_TOKENS) * answers, MOST_OUTPUT_TOKENS)
+
+
+def read_count(value: object) -> int:
+    """A parameter as a count, 0 if it is none. Some servers take 128.0 and "128" for 128, so they count alike here."""
+    if value is None or isinstance(value, bool) or not isinstance(value, int | float | str):
+        return 0
+    try:
+        number = float(value)
+    except OverflowError:
+        return MOST_TOKENS
+    except ValueError:
+        return 0
+    return int(min(number, MOST_TOKENS)) if number > 0 else 0
 
 
 def _input_tokens(request: Request) -> int:

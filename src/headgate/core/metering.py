@@ -11,6 +11,10 @@ GROUP_S: Final = 0.1
 """What happens within this time is remembered together, as if all of it had happened at the end."""
 PARALLEL_RETRY_S: Final = 1.0
 """Nobody knows when a running request ends."""
+LONGEST_TURN_S: Final = 600.0
+NEAR_S: Final = 5.0
+TURN_SLACK_S: Final = 0.01
+"""Who comes back then must not be early."""
 
 
 class Allowance(NamedTuple):
@@ -67,15 +71,46 @@ class Window:
             self._total -= int(groups.popleft()[2])
 
 
+class _Turn:
+    """When the next job that was refused may come: so many together as a window takes, the others a window later."""
+
+    __slots__ = ("_at", "_requests", "_tokens")
+
+    def __init__(self) -> None:
+        self._at = 0.0
+        self._requests = 0
+        self._tokens = 0
+
+    def next(
+        self, opens_at: float, now: float, tokens: int, most_requests: int | None, most_tokens: int | None
+    ) -> float:
+        if opens_at - now <= NEAR_S:
+            # It came in its turn, and those before it a moment late.
+            return opens_at + TURN_SLACK_S
+        full = (most_requests is not None and self._requests >= most_requests) or (
+            most_tokens is not None and self._tokens >= most_tokens
+        )
+        new = opens_at > self._at + WINDOW_S / 2
+        if new or full:
+            self._requests = self._tokens = 0
+        self._at = max(opens_at, self._at + WINDOW_S if full and not new else self._at)
+        # Not later: those ahead of it may be cancelled meanwhile.
+        self._at = min(self._at, now + LONGEST_TURN_S)
+        self._requests += 1
+        self._tokens += tokens
+        return self._at + TURN_SLACK_S
+
+
 class Meter:
     """One caller's requests, tokens and requests in flight. A limit of None is none."""
 
-    __slots__ = ("_parallel", "_requests", "_tokens", "in_flight")
+    __slots__ = ("_parallel", "_requests", "_tokens", "_turn", "in_flight")
 
     def __init__(self, *, requests: int | None, tokens: int | None, parallel: int | None) -> None:
         self._requests = None if requests is None else Window(requests)
         self._tokens = None if tokens is None else Window(tokens)
         self._parallel = parallel
+        self._turn = _Turn()
         self.in_flight = 0
 
     def enter(self, now: float) -> None:
@@ -93,6 +128,31 @@ class Meter:
         if self._requests is not None:
             self._requests.add(1, now)
         self.in_flight += 1
+
+    def enter_job(self, now: float, *, tokens: int, deferrals: int) -> None:
+        """The same for a job, with what its call may use and how often it was sent back.
+
+        Those that are refused are told times of their own: as many come back a minute as there is room for.
+        """
+        try:
+            self.enter(now)
+        except RateLimited as refusal:
+            windows = [window for window in (self._requests, self._tokens) if window is not None]
+            opens_at = max((window.opens_at(now) for window in windows), default=now)
+            if opens_at > now:
+                bounds = [
+                    window.most if window is not None else None for window in (self._requests, self._tokens)
+                ]
+                refusal.retry_after_s = self._turn.next(opens_at, now, tokens, *bounds) - now
+            else:
+                # When a running one ends is not known: ever more patiently.
+                refusal.retry_after_s = min(PARALLEL_RETRY_S * 2.0 ** min(deferrals, 10), WINDOW_S)
+            raise
+
+    def add(self, now: float) -> None:
+        """Count a request that cannot be refused any more: a further one of a job that was let in."""
+        if self._requests is not None:
+            self._requests.add(1, now)
 
     def used(self, tokens: int, now: float) -> None:
         if self._tokens is not None and tokens > 0:

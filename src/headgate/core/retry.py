@@ -43,12 +43,14 @@ class RetryPolicy:
     """One owner of retries per call. `max_attempts` counts all calls to one upstream, the first included."""
 
     max_attempts: int = 3
-    first_wait_s: float = 1.0
+    first_wait_s: float = 0.5
     factor: float = 2.0
     longest_wait_s: float = 20.0
     jitter: Jitter = Jitter.FULL
     jitter_share: float = 0.5
     jitter_s: float = 0.5
+    count_throttles: bool = False
+    """Throttled attempts count, too; else only the deadline bounds them."""
 
     def __post_init__(self) -> None:
         review = Review()
@@ -63,19 +65,34 @@ class RetryPolicy:
         review.refuse()
 
     @classmethod
+    def sdk(cls) -> Self:
+        """As OpenAI's SDK waits, nearly: after two failures a second or more has passed. The default of models."""
+        return cls(first_wait_s=0.35, jitter=Jitter.ADDITIVE)
+
+    @classmethod
     def bedrock(cls) -> Self:
         """For AWS Bedrock's quotas: five patient attempts."""
-        return cls(max_attempts=5, first_wait_s=2.0, longest_wait_s=20.0, jitter=Jitter.ADDITIVE)
+        return cls(
+            max_attempts=5,
+            first_wait_s=2.0,
+            longest_wait_s=20.0,
+            jitter=Jitter.ADDITIVE,
+            count_throttles=True,
+        )
 
     @classmethod
     def web(cls) -> Self:
         """For a client of a web API: three attempts, a second or two apart."""
-        return cls(max_attempts=3, first_wait_s=1.0, jitter=Jitter.ADDITIVE, jitter_share=0.1)
+        return cls(
+            max_attempts=3, first_wait_s=1.0, jitter=Jitter.ADDITIVE, jitter_share=0.1, count_throttles=True
+        )
 
     @classmethod
     def agents(cls) -> Self:
         """For agents that fan out: four attempts, spread by half a second either way."""
-        return cls(max_attempts=4, first_wait_s=1.0, jitter=Jitter.SYMMETRIC, jitter_s=0.5)
+        return cls(
+            max_attempts=4, first_wait_s=1.0, jitter=Jitter.SYMMETRIC, jitter_s=0.5, count_throttles=True
+        )
 
     def decide(self, failure: Failure, *, attempt: int, remaining_s: float, chance: float) -> Wait | GiveUp:
         """What to do after attempt number `attempt` (from 1) failed with `remaining_s` left to the deadline."""

@@ -17,6 +17,8 @@ from headgate.core.wire_bodies import EMPTY, UNREADABLE, error_inside, read_erro
 
 DONE: Final = b"[DONE]"
 MOST_EVENT_BYTES: Final = 16 * 1024 * 1024
+MOST_OPENING_BYTES: Final = 1024 * 1024
+"""What may come of a stream before its first content: comments, roles and signs of life."""
 KEPT_BYTES: Final = 8 * 1024
 """How much of a stream's end is looked at. The event with the usage has less than 2 KiB."""
 _NULL: Final = msgspec.Raw(b"null")
@@ -40,13 +42,20 @@ class Event(NamedTuple):
 class Events:
     """Bytes into events. Lines end with LF or CRLF; comments and fields without a meaning here are left out."""
 
-    __slots__ = ("_begun", "_data", "_held_bytes", "_name")
+    __slots__ = ("_begun", "_begun_bytes", "_data", "_data_bytes", "_name")
 
     def __init__(self) -> None:
         self._begun: list[bytes] = []
+        self._begun_bytes = 0
         self._data: list[bytes] = []
+        self._data_bytes = 0
         self._name = b""
-        self._held_bytes = 0
+
+    @property
+    def pending_bytes(self) -> int:
+        """How much of the next event's data has come. A comment that is under way is none."""
+        begun = self._begun_bytes if self._begun and not self._begun[0].startswith(b":") else 0
+        return self._data_bytes + begun
 
     def feed(self, piece: bytes) -> list[Event]:
         """The events that this piece completes. One that never ends is a `ProviderFailure`."""
@@ -54,10 +63,12 @@ class Events:
         if lines and self._begun:
             lines[0] = b"".join((*self._begun, lines[0]))
             self._begun.clear()
+            self._begun_bytes = 0
         events = [event for line in lines if (event := self._take(line)) is not None]
         if rest:
             self._begun.append(rest)
-            self._hold(rest)
+            self._begun_bytes += len(rest)
+            self._check_size()
         return events
 
     def end(self) -> list[Event]:
@@ -72,25 +83,26 @@ class Events:
         value = value.removeprefix(b" ")
         if field == b"data":
             self._data.append(value)
-            self._hold(value)
+            self._data_bytes += len(value)
+            self._check_size()
         elif field == b"event":
             self._name = value
         elif field == b"error":
             # llama.cpp of 2025 and before made the name of the event the name of the field.
             self._name = b"error"
             self._data.append(value)
+            self._data_bytes += len(value)
         return None
 
     def _complete(self) -> Event | None:
         event = Event(self._name, b"\n".join(self._data)) if self._data else None
         self._name = b""
         self._data = []
-        self._held_bytes = 0
+        self._data_bytes = 0
         return event
 
-    def _hold(self, data: bytes) -> None:
-        self._held_bytes += len(data)
-        if self._held_bytes > MOST_EVENT_BYTES:
+    def _check_size(self) -> None:
+        if self._data_bytes + self._begun_bytes > MOST_EVENT_BYTES:
             raise _broken(f"an event of the stream is longer than {MOST_EVENT_BYTES} bytes")
 
 
@@ -122,17 +134,36 @@ _read_piece = msgspec.json.Decoder(_Piece).decode
 _read_counted = msgspec.json.Decoder(_Counted).decode
 
 
+class Opening:
+    """What comes of a stream before it says anything: bounded, because it is kept until the stream may be handed out."""
+
+    __slots__ = ("_bytes",)
+
+    def __init__(self) -> None:
+        self._bytes = 0
+
+    def take(self, size_bytes: int, *, begun: bool = False, pending_bytes: int = 0) -> None:
+        """So much more has come. `begun`: with something said, or thought; `pending_bytes` of it may become that yet."""
+        self._bytes += size_bytes
+        if not begun and self._bytes - pending_bytes > MOST_OPENING_BYTES:
+            raise _broken(f"more than {MOST_OPENING_BYTES} bytes came before the stream's first content")
+
+
 class FirstContent:
     """Waits for the first content: text, a tool call, a refusal, reasoning. Roles, usage and comments are none."""
 
-    __slots__ = ("_events",)
+    __slots__ = ("_events", "_opening")
 
     def __init__(self) -> None:
         self._events = Events()
+        self._opening = Opening()
 
     def feed(self, piece: bytes) -> bool:
-        """Whether content has come. An error that comes before it is raised as a `ProviderFailure`."""
-        return any(map(_has_content, self._events.feed(piece)))
+        """Whether content has come. An error that comes before it, or too much else, is raised as a `ProviderFailure`."""
+        if any(map(_has_content, self._events.feed(piece))):
+            return True
+        self._opening.take(len(piece), pending_bytes=self._events.pending_bytes)
+        return False
 
 
 def _has_content(event: Event) -> bool:

@@ -9,12 +9,13 @@ The rules, in the order they are asked:
 5. Else interactive goes.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 from headgate.core.gate_rules import GateRules, Order
 from headgate.core.messages import Lane
 from headgate.core.ticket import Ticket
-from headgate.core.waiting import Line
+from headgate.core.waiting import Line, WaitingBytes
 
 BATCH_TURN: Final = 5
 
@@ -24,10 +25,11 @@ class Turns:
 
     __slots__ = ("_grants_without_batch", "_last_was_promotion", "_rules", "batch", "interactive")
 
-    def __init__(self, rules: GateRules) -> None:
+    def __init__(self, rules: GateRules, bodies: WaitingBytes | None = None) -> None:
         self._rules = rules
-        self.interactive = Line(newest_first=rules.interactive_order is Order.LIFO, aged=False)
-        self.batch = Line()
+        newest_first = rules.interactive_order is Order.LIFO
+        self.interactive = Line(newest_first=newest_first, aged=False, bodies=bodies)
+        self.batch = Line(bodies=bodies)
         self._grants_without_batch = 0
         self._last_was_promotion = False
 
@@ -46,6 +48,32 @@ class Turns:
             return self._promoted(now) or batch
         promoted = None if self._last_was_promotion else self._promoted(now)
         return promoted if promoted is not None and promoted.since < interactive.since else interactive
+
+    def others(self, now: float, *, batch_may_go: bool) -> Iterator[Ticket]:
+        """Who may go before the one whose turn it is, if that one cannot go yet: first those of its own lane."""
+        lines = (self.interactive, self.batch)
+        first = self.next(now, batch_may_go=batch_may_go)
+        if first is not None and first.lane is Lane.BATCH:
+            lines = (self.batch, self.interactive)
+        for line in lines:
+            if line is not self.batch or batch_may_go:
+                yield from (ticket for ticket in line.in_turn() if ticket is not first)
+
+    def waiting_of(self, tenant: str) -> int:
+        return self.interactive.of(tenant) + self.batch.of(tenant)
+
+    def victim_for(self, newcomer: Ticket) -> Ticket | None:
+        """Who leaves a full queue for a newcomer: the last waiter of the tenant with the most, if the newcomer's has fewer."""
+        tenants = {*self.interactive.tenants, *self.batch.tenants}
+        largest = max(tenants, key=self.waiting_of, default=None)
+        # The newcomer is among its tenant's already.
+        if largest is None or self.waiting_of(largest) <= self.waiting_of(newcomer.tenant):
+            return None
+        # In a full batch lane only batch makes room for batch.
+        lines = (self.batch,) if newcomer.lane is Lane.BATCH else (self.batch, self.interactive)
+        last = (line.last_of(largest) for line in lines if line.of(largest))
+        # Those who come back take no place, so they cannot give one up.
+        return next((ticket for ticket in last if not ticket.returning), None)
 
     def granted(self, ticket: Ticket, now: float) -> None:
         """Take it out of its line and remember the grant."""

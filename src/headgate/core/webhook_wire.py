@@ -4,9 +4,11 @@ import base64
 import enum
 import hashlib
 import hmac
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
+
+import msgspec
 
 from headgate.core.failures import Failure, FailureKind, retry_after_s
 from headgate.core.retry import WaitSeries
@@ -18,6 +20,11 @@ SCHEDULE: Final = WaitSeries(
 LONGEST_ASKED_WAIT_S: Final = 86_400.0
 """A receiver may ask for a day; one that asks for a year does not mean it."""
 _PREFIX: Final = "whsec_"
+OVERLAP_S: Final = 86_400.0
+"""How long a secret that was rotated still signs, beside the new one: receivers change over meanwhile."""
+ALERTS: Final = ""
+"""The owner of the secret that alerts are signed with; no tenant's name is empty."""
+SECRET_BYTES: Final = 32
 _LEAST_BYTES: Final = 24
 _MOST_BYTES: Final = 64
 _DOMAIN: Final = b"webhook\0"
@@ -51,23 +58,37 @@ def failure_of(status: int, headers: Mapping[str, str], *, receiver: str, now: d
     )
 
 
-def signed_headers(message_id: str, payload: bytes, *, secret: str, now: float) -> list[tuple[bytes, bytes]]:
-    """The headers of one attempt: the id stays, the time and with it the signature are its own."""
+class KeptSecret(msgspec.Struct, frozen=True, kw_only=True):
+    """A secret as the store has it."""
+
+    sealed: bytes | None
+    """None: made from the store's own secret, by a version that encrypted none."""
+    expires_at: float | None = None
+
+
+def signed_headers(
+    message_id: str, payload: bytes, *, secrets: Sequence[str], now: float
+) -> list[tuple[bytes, bytes]]:
+    """The headers of one attempt: the id stays, the time and with it the signatures, one per secret, are its own."""
     timestamp = f"{int(now)}"
     signed = b"%b.%b.%b" % (message_id.encode(), timestamp.encode(), payload)
-    digest = hmac.digest(_key(secret), signed, hashlib.sha256)
+    digests = [hmac.digest(_key(secret), signed, hashlib.sha256) for secret in secrets]
     return [
         (b"content-type", b"application/json"),
         (b"webhook-id", message_id.encode()),
         (b"webhook-timestamp", timestamp.encode()),
-        (b"webhook-signature", b"v1," + base64.b64encode(digest)),
+        (b"webhook-signature", b" ".join(b"v1," + base64.b64encode(digest) for digest in digests)),
     ]
 
 
-def tenant_secret(tenant: str, store_secret: bytes) -> str:
-    """A tenant's own: the same on every node, and no way from one to another."""
-    key = hmac.digest(store_secret, _DOMAIN + tenant.encode(), hashlib.sha256)
-    return _PREFIX + base64.b64encode(key).decode()
+def new_secret(random: bytes) -> str:
+    """Of `SECRET_BYTES` random bytes."""
+    return _PREFIX + base64.b64encode(random).decode()
+
+
+def derived_secret(tenant: str, store_secret: bytes) -> str:
+    """As earlier versions made a tenant's own: whoever has the database can do the same."""
+    return new_secret(hmac.digest(store_secret, _DOMAIN + tenant.encode(), hashlib.sha256))
 
 
 def secret_mistake(secret: str) -> str | None:

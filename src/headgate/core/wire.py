@@ -5,6 +5,7 @@ the caller gets, with the little that the gateway must know of them.
 """
 
 import enum
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -12,11 +13,16 @@ import msgspec
 
 from headgate.core.messages import (
     CHARS_PER_TOKEN,
-    EXPECTED_OUTPUT_TOKENS,
-    MOST_OUTPUT_TOKENS,
+    MOST_TOKENS,
     Lane,
     Usage,
+    output_tokens,
+    read_count,
 )
+
+_MAX_NUMBER_CHARS: Final = 100
+_SEVERAL: Final = re.compile(rb'\s*\[\s*["\[]')
+_read_prompts: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 class Endpoint(enum.StrEnum):
@@ -48,6 +54,8 @@ class WireRequest(msgspec.Struct, frozen=True, kw_only=True):
     lane: Lane = Lane.INTERACTIVE
     tenant: str = "local"
     agent_id: str | None = None
+    wait: bool = True
+    """Waits while its upstreams take no calls; else it is refused at once."""
 
     @property
     def operation(self) -> str:
@@ -83,15 +91,36 @@ class WireReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def wire_tokens(request: WireRequest) -> int:
-    """How many tokens to reserve before the call: a guess from bytes, and the answer's bound when there is one."""
+    """How many tokens to reserve before the call: a guess from bytes, and the bound of each answer where there is one."""
     asked = -(-request.size_bytes // CHARS_PER_TOKEN)
     if request.endpoint is Endpoint.EMBEDDINGS:
         return asked
+    fields = request.fields
+    choices = bound = 0
+    # Which of two names a server obeys is not known here, so the larger number counts.
+    for name in ("n", "best_of"):
+        if name in fields:
+            choices = max(choices, _read_count(fields[name]))
     for name in ("max_completion_tokens", "max_tokens"):
-        bound = bytes(request.fields.get(name, b""))
-        if bound.isdigit():
-            return asked + min(int(bound[:9]), MOST_OUTPUT_TOKENS)
-    return asked + EXPECTED_OUTPUT_TOKENS
+        if name in fields:
+            bound = max(bound, _read_count(fields[name]))
+    prompts = _count_prompts(fields["prompt"]) if "prompt" in fields else 1
+    return asked + output_tokens(bound, choices, prompts)
+
+
+def _read_count(raw: msgspec.Raw) -> int:
+    """A number that is too large, or too long to be read quickly, is as large as can be."""
+    if len(raw) > _MAX_NUMBER_CHARS:
+        return MOST_TOKENS
+    try:
+        return read_count(msgspec.json.decode(raw))
+    except msgspec.MsgspecError:
+        return MOST_TOKENS
+
+
+def _count_prompts(raw: msgspec.Raw) -> int:
+    """Each text or list of tokens in a list is a prompt, and answered apart; a list of numbers is one prompt."""
+    return len(_read_prompts(raw)) if _SEVERAL.match(raw) is not None else 1
 
 
 def estimate_wire_usage(request: WireRequest, output_tokens: int) -> Usage:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from headgate.core.failures import KIND_BY_CODE, Failure, from_answer
-from headgate.core.messages import Usage
+from headgate.core.messages import Tokens, Usage
 
 LONGEST_MESSAGE_CHARS: Final = 500
 EMPTY: Final = frozenset({b"null", b'""', b"[]", b"{}", b"false"})
@@ -25,8 +25,8 @@ _NO_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _Tokens(msgspec.Struct):
-    prompt_tokens: int
-    completion_tokens: int = 0
+    prompt_tokens: Tokens
+    completion_tokens: Tokens = 0
 
 
 _read_tokens = msgspec.json.Decoder(_Tokens).decode
@@ -38,8 +38,6 @@ def read_usage(raw: msgspec.Raw | bytes) -> Usage | None:
     try:
         tokens = _read_tokens(raw)
     except UNREADABLE:
-        return None
-    if min(tokens.prompt_tokens, tokens.completion_tokens) < 0:
         return None
     return Usage(tokens.prompt_tokens, tokens.completion_tokens)
 

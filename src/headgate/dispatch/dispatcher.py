@@ -6,6 +6,7 @@ wire formats, HTTP or what is inside a message.
 
 import asyncio
 import logging
+from collections.abc import Container, Mapping
 from typing import Final, Generic, TypeVar, cast
 
 import msgspec
@@ -16,23 +17,28 @@ from headgate.core.errors import (
     DeadlineExceeded,
     HeadgateError,
     Preempted,
+    QueueFull,
     Refused,
     RetryBudgetSpent,
 )
-from headgate.core.failures import FailureKind
+from headgate.core.hedging import Hedging
 from headgate.core.ports.clock import Chance, Clock
-from headgate.core.retry import GiveUp, Wait
 from headgate.core.ticket import Ticket
 from headgate.dispatch.call import Call, Setback
 from headgate.dispatch.deadlines import Deadlines
-from headgate.dispatch.routes import Routes
-from headgate.dispatch.setback import count_attempts, from_failure, from_refusal, soonest
+from headgate.dispatch.gate import ChooseAgain
+from headgate.dispatch.hedge import Attempt, Race
+from headgate.dispatch.retries import Retries
+from headgate.dispatch.routes import Route, Routes
+from headgate.dispatch.setback import count_attempts, from_refusal, soonest
 from headgate.dispatch.upstream import Emit, Failed, Upstream
 from headgate.dispatch.work import Work
 from headgate.machine.context import REQUEST_IDS
 
 logger = logging.getLogger("headgate")
 T = TypeVar("T")
+PATIENCE_SHARE: Final = 0.25
+"""Of the time that is left, so much at most is spent on preferring the first upstream."""
 BUDGET_REST_S: Final = 10.0
 """How long a job waits when its upstream's retry budget is used up."""
 LEAST_WAIT_S: Final = 0.001
@@ -59,7 +65,7 @@ class Dispatcher:
         self.routes = routes
         self.clock = clock
         self.emit = emit
-        self._chance = chance
+        self.retries = Retries(clock=clock, chance=chance, emit=emit)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._deadlines = Deadlines()
 
@@ -67,36 +73,41 @@ class Dispatcher:
         """Serve a call before its deadline, or raise the error its caller shall see."""
         self._stay_on_one_loop()
         route = self.routes.find(call.model)
+        call.waits = call.waits and route.wait
         deadline = self._deadlines.enter(call.deadline)
         before = REQUEST_IDS.set(call.request_ids)
         try:
-            setbacks = list(call.finished.values())
-            # The model's upstreams in order, but for those that have failed this call already.
-            ahead = [upstream for upstream in route.in_order() if upstream.name not in call.finished]
-            while ahead:
-                upstream = ahead.pop(0)
-                outcome = await self._visit(call, upstream, work, last=not ahead)
+            refused: dict[str, Setback] = {}
+            before_it: Upstream | None = None
+            why = ""
+            while (upstream := self._choose(call, route, refused)) is not None:
+                if before_it is not None and upstream is not before_it:
+                    self._fell_back(call, before_it, upstream, why)
+                outcome = await self._visit(call, upstream, route, work, refused)
                 if isinstance(outcome, Served):
                     return outcome
-                setbacks.append(outcome)
-                if not outcome.moves_on:
+                before_it, why = upstream, "waiting"
+                if outcome is None:
+                    continue
+                if not outcome.moves_on and not (call.admitted and isinstance(outcome.error, QueueFull)):
                     raise _told(call, outcome.error)
-                if ahead:
-                    self._fell_back(call, upstream, ahead[0], outcome)
-            raise _told(call, soonest(setbacks))
+                refused[upstream.name], why = outcome, outcome.reason
+            raise _told(call, _last_word(call, refused))
         except asyncio.CancelledError as stop:
             if deadline.missed():
                 raise deadline_passed(call, self.clock.now()) from stop
             raise
         finally:
+            call.give_back()
             REQUEST_IDS.reset(before)
             deadline.leave()
 
     def check_room(self, call: Call) -> None:
         """Refuse at sight when all of the model's upstreams are full; otherwise nothing is promised."""
         upstreams = self.routes.find(call.model).upstreams
-        refusals = [upstream.gate.full(call.lane) for upstream in upstreams]
-        if (error := refusals[0]) is not None and all(refusals):
+        ticket = _ticket(call)
+        if all(upstream.gate.admission.full(ticket) for upstream in upstreams):
+            error = upstreams[0].gate.refuse_full(ticket)
             self._refused(call, upstreams[0], error)
             raise error
 
@@ -111,38 +122,78 @@ class Dispatcher:
         elif self._loop is not loop:
             raise RuntimeError("this gateway belongs to another event loop; open one in each")
 
+    def _choose(self, call: Call, route: Route, refused: Container[str]) -> Upstream | None:
+        """Where the answer is expected first; among equals the order decides. None: no upstream is left."""
+        if len(route.upstreams) == 1:
+            only = route.upstreams[0]
+            return None if only.name in refused or only.name in call.finished else only
+        left = [
+            upstream
+            for upstream in route.in_order()
+            if upstream.name not in refused and upstream.name not in call.finished
+        ]
+        if len(left) < 2:
+            return left[0] if left else None
+        now = self.clock.now()
+        # One that was never measured is taken to be as slow as the slowest.
+        usual_s = max(upstream.gate.admission.drain.answer_s for upstream in left)
+        ticket = _ticket(call)
+        answers_in = [
+            upstream.gate.answers_in_s(ticket, usual_s, max(0.0, call.later.get(upstream.name, now) - now))
+            for upstream in left
+        ]
+        # What it has spent on its first choice already is gone, and the others need time, too.
+        spent_s = now - call.started_at
+        patience_s = min(route.patience_s - spent_s, PATIENCE_SHARE * (call.deadline - now))
+        latest = min(answers_in) + max(0.0, patience_s)
+        return next(upstream for upstream, in_s in zip(left, answers_in, strict=True) if in_s <= latest)
+
     async def _visit(
-        self, call: Call, upstream: Upstream, work: Work[T] | None, *, last: bool
-    ) -> Served[T] | Setback:
-        """One upstream: wait at its gate, then attempt until served or told to go. Without work the slot is all."""
-        ticket = Ticket(
-            since=call.since,
-            lane=call.lane,
-            tenant=call.tenant,
-            deadline=call.deadline,
-            tokens=call.tokens,
-            patient=last,
-        )
+        self, call: Call, upstream: Upstream, route: Route, work: Work[T] | None, refused: Container[str]
+    ) -> Served[T] | Setback | None:
+        """One upstream: wait at its gate, then attempt until served or told to go. Without work the slot is all.
+
+        None: the call has to wait before its next attempt, there or elsewhere.
+        """
+        movable = len(route.upstreams) > 1 and self._others(call, route, upstream, refused)
+        ticket = _ticket(call, movable=movable)
         upstream.visitors += 1
         try:
+            if (until := call.later.get(upstream.name)) is not None and until > self.clock.now():
+                await self._sit_out(call, until)
             if not upstream.gate.walks_in(ticket):
-                await self._enter(call, upstream, ticket)
+                await self._enter(call, upstream, ticket, returning=upstream.name in call.admitted)
+            call.admitted.add(upstream.name)
             if work is None:
                 return Served(cast("T", None), upstream, ticket)
-            return await self._attempts(call, work, upstream, ticket, last=last)
-        except _RefusedAtGate as refused:
-            return from_refusal(refused.error, spill=upstream.spill)
+            return await self._attempts(call, work, upstream, ticket, route, others=ticket.movable)
+        except ChooseAgain:
+            call.admitted.add(upstream.name)
+            return None
+        except _RefusedAtGate as at_gate:
+            return from_refusal(at_gate.error, spill=upstream.spill)
         finally:
             upstream.visitors -= 1
 
-    def _fell_back(self, call: Call, upstream: Upstream, following: Upstream, setback: Setback) -> None:
+    def _others(self, call: Call, route: Route, upstream: Upstream, refused: Container[str]) -> bool:
+        return any(
+            other is not upstream and other.name not in refused and other.name not in call.finished
+            for other in route.upstreams
+        )
+
+    async def _sit_out(self, call: Call, until: float) -> None:
+        wait_s = until - self.clock.now()
+        await self.clock.sleep(wait_s)
+        call.upstream_s += wait_s
+
+    def _fell_back(self, call: Call, upstream: Upstream, following: Upstream, reason: str) -> None:
         self.emit(
             events.FellBack(
                 request_ids=call.request_ids,
                 model=call.model,
                 upstream=upstream.name,
                 next_upstream=following.name,
-                reason=setback.reason,
+                reason=reason,
                 tenant=call.tenant,
             )
         )
@@ -163,163 +214,107 @@ class Dispatcher:
                 self._waited(call, upstream, wait_s)
 
     async def _attempts(
-        self, call: Call, work: Work[T], upstream: Upstream, ticket: Ticket, *, last: bool
-    ) -> Served[T] | Setback:
-        number = call.tries.get(upstream.name, 0)
-        paid, call.prepaid = call.prepaid, 0.0
-        failed: Failed | None = None
+        self, call: Call, work: Work[T], upstream: Upstream, ticket: Ticket, route: Route, *, others: bool
+    ) -> Served[T] | Setback | None:
+        name = upstream.name
+        number = call.tries.get(name, 0)
         keep = False
         try:
-            if call.repeats:
-                paid = self._pay(upstream)
-            if call.announce is not None:
-                await self._announce(call)
+            await self._begin(call, upstream)
             while True:
                 number += 1
+                call.prepaid = None
                 try:
-                    result = await upstream.attempt(ticket, call, work, number)
+                    if route.hedging is None or call.goes_back:
+                        result = await upstream.attempt(ticket, call, work, number)
+                    else:
+                        result, winner = await self._race(call, work, upstream, ticket, number, route)
+                        if winner.ticket is not ticket and not isinstance(result, Failed):
+                            return Served(result, winner.upstream, winner.ticket, winner.number)
                 except Preempted:
                     if call.goes_back:
                         raise
-                    # Not its fault: uncounted, and back at the head of its turn.
-                    number -= 1
-                    await self._give_way(call, upstream, ticket)
-                    continue
-                call.tries[upstream.name] = number
+                    return None  # Not its fault: uncounted.
+                call.tries[name] = number
                 if not isinstance(result, Failed):
-                    self._reward(upstream, number, paid)
-                    paid, keep = 0.0, True
+                    keep = True
                     return Served(result, upstream, ticket, number)
-                paid, failed = 0.0, result
-                decision = self.decide(call, upstream, failed, number, last=last)
-                if isinstance(decision, Setback):
-                    call.finished[upstream.name] = decision
-                    return decision
-                wait_s, paid = decision
-                await self._wait(call, upstream, ticket, failed, number, wait_s)
-        except _RefusedAtGate as refused:
-            return self._refused_on_return(call, upstream, failed, refused.error)
+                wait_s = self.retries.decide(call, upstream, result, number, others=others)
+                if isinstance(wait_s, Setback):
+                    call.finished[name] = wait_s
+                    return wait_s
+                self.retries.announce(call, upstream, result, number, wait_s)
+                failed_at = self.clock.now()
+                if others or not await self._in_hand(call, upstream, ticket, wait_s):
+                    call.later[name] = failed_at + wait_s
+                    return None
         finally:
-            # A retry that was paid for but never came to its end (cancelled, refused) costs nothing.
-            upstream.budget.give_back(paid)
             if not keep:
                 upstream.gate.leave(ticket)
 
-    async def _announce(self, call: Call) -> None:
+    async def _race(
+        self, call: Call, work: Work[T], upstream: Upstream, ticket: Ticket, number: int, route: Route
+    ) -> tuple[T | Failed, Attempt[T]]:
+        """The first attempt, and a second one elsewhere if it is slow and a slot is free there at once."""
+        hedging = cast("Hedging", route.hedging)
+        hedging.begun()
+
+        def second() -> Attempt[T] | None:
+            now = self.clock.now()
+            for other in (*(one for one in route.in_order() if one is not upstream), upstream):
+                if other.name in call.finished or call.later.get(other.name, now) > now:
+                    continue
+                # It never waits, so it needs no deadline.
+                rival = Ticket(
+                    since=call.since,
+                    lane=call.lane,
+                    tenant=call.tenant,
+                    endpoint=call.endpoint,
+                    tokens=call.tokens,
+                )
+                if other.gate.enters_at_once(rival):
+                    return Attempt(other, rival, call.tries.get(other.name, 0) + 1)
+            return None
+
+        race = Race(call, work, Attempt(upstream, ticket, number), hedging, clock=self.clock, emit=self.emit)
+        return await race.run(second)
+
+    async def _begin(self, call: Call, upstream: Upstream) -> None:
+        if call.prepaid is not None and call.prepaid is not upstream.budget:
+            call.prepaid.give_back()  # It was for another attempt elsewhere.
+        if upstream.name not in call.tries:
+            call.tries[upstream.name] = 0
+            if not call.repeats:
+                upstream.budget.first_attempt()
+            elif not upstream.budget.take():
+                # A job's later attempt is a retry to the upstream, whoever owns it.
+                why = f"{upstream.name}: its retry budget is used up"
+                raise _RefusedAtGate(RetryBudgetSpent(why, retry_after_s=BUDGET_REST_S))
         announce, call.announce = call.announce, None
         if announce is not None:
             await announce()
 
-    def _pay(self, upstream: Upstream) -> float:
-        """A job's later attempt is a retry to the upstream, whoever owns it."""
-        cost = upstream.budget.take(FailureKind.TRANSIENT)
-        if cost is None:
-            error = RetryBudgetSpent(
-                f"{upstream.name}: its retry budget is used up", retry_after_s=BUDGET_REST_S
-            )
-            raise _RefusedAtGate(error)
-        return cost
-
-    def _refused_on_return(
-        self, call: Call, upstream: Upstream, failed: Failed | None, error: HeadgateError
-    ) -> Setback:
-        """It came back to a gate that is shut: a pause is told as such, a sick upstream by what it did to us."""
-        if failed is None or isinstance(error, Refused):
-            return from_refusal(error, spill=upstream.spill)
-        setback = self._setback(call, upstream, failed, "it keeps failing and is left alone for a while")
-        call.finished[upstream.name] = setback
-        return setback
-
-    def decide(
-        self, call: Call, upstream: Upstream, failed: Failed, number: int, *, last: bool
-    ) -> tuple[float, float] | Setback:
-        """After a failed attempt: how long to wait and what that cost, or why this upstream is done with."""
-        decision, drawn_s = self._asked(call, upstream, failed, number)
-        failure = failed.failure
-        if failure.kind is FailureKind.THROTTLED:
-            # One wait for everybody: the provider's own, else the one just drawn.
-            upstream.throttled(drawn_s if failure.retry_after_s is None else failure.retry_after_s)
-        if isinstance(decision, GiveUp):
-            return self._setback(call, upstream, failed, decision.reason, expired=decision.expired)
-        if not last and failure.kind is FailureKind.THROTTLED:
-            return self._setback(call, upstream, failed, "it asked to wait")
-        if not last and failure.timed_out:
-            return self._setback(call, upstream, failed, "it took too long")
-        if upstream.blocked():
-            return self._setback(call, upstream, failed, "it keeps failing and is left alone for a while")
-        cost = upstream.budget.take(failure.kind)
-        if cost is None:
-            return self._setback(call, upstream, failed, "its retry budget is used up")
-        return decision.seconds, cost
-
-    def _asked(
-        self, call: Call, upstream: Upstream, failed: Failed, number: int
-    ) -> tuple[Wait | GiveUp, float]:
-        """The policy's decision, and the wait it drew, which is the gate's pause after a throttle without a hint."""
-        policy = call.policy or upstream.policy
-        remaining_s, chance = call.deadline - self.clock.now(), self._chance()
-        try:
-            decision: object = policy.decide(
-                failed.failure, attempt=number, remaining_s=remaining_s, chance=chance
-            )
-            if isinstance(decision, Wait | GiveUp):
-                return decision, policy.backoff_s(number, chance)
-            logger.error("the retry policy of %s answered %r, which is no decision", upstream.name, decision)
-        except Exception:
-            # A policy may be the user's own. If it breaks, the provider's error goes out, unrepeated.
-            logger.exception("the retry policy of %s raised; the call is not retried", upstream.name)
-        return GiveUp("the retry policy itself failed"), upstream.policy.first_wait_s
-
-    async def _wait(
-        self, call: Call, upstream: Upstream, ticket: Ticket, failed: Failed, number: int, wait_s: float
-    ) -> None:
-        """Sleep exactly as long as is logged: short waits with the slot in hand, long ones without it."""
-        self.announce(call, upstream, failed, number, wait_s)
+    async def _in_hand(self, call: Call, upstream: Upstream, ticket: Ticket, wait_s: float) -> bool:
+        """Sleep exactly as long as was logged, slot in hand, if that is short; True when the call may start then."""
         if wait_s > upstream.gate.rules.hold_wait_s:
-            upstream.gate.leave(ticket)
+            return False
         if wait_s > 0:
-            ticket.asleep = True
-            try:
-                await self.clock.sleep(wait_s)
-            finally:
-                ticket.asleep = False
-                call.upstream_s += wait_s
-            if ticket.preempted:
-                self.emit(
-                    events.HolderPreempted(
-                        upstream=upstream.name, request_ids=call.request_ids, tenant=call.tenant
-                    )
+            await self._sleep(call, upstream, ticket, wait_s)
+        return upstream.gate.renew(ticket)
+
+    async def _sleep(self, call: Call, upstream: Upstream, ticket: Ticket, wait_s: float) -> None:
+        ticket.asleep = True
+        try:
+            await self.clock.sleep(wait_s)
+        finally:
+            ticket.asleep = False
+            call.upstream_s += wait_s
+        if ticket.preempted:
+            self.emit(
+                events.HolderPreempted(
+                    upstream=upstream.name, request_ids=call.request_ids, tenant=call.tenant
                 )
-        if not upstream.gate.renew(ticket):
-            await self._give_way(call, upstream, ticket)
-
-    def announce(self, call: Call, upstream: Upstream, failed: Failed, number: int, wait_s: float) -> None:
-        self.emit(
-            events.RetryScheduled(
-                request_ids=call.request_ids,
-                model=call.model,
-                upstream=upstream.name,
-                attempt=number,
-                failure=failed.failure.without_text(),
-                delay_ms=wait_s * 1000,
-                tenant=call.tenant,
             )
-        )
-
-    async def _give_way(self, call: Call, upstream: Upstream, ticket: Ticket) -> None:
-        upstream.gate.leave(ticket)
-        await self._enter(call, upstream, ticket, returning=True)
-
-    def _reward(self, upstream: Upstream, number: int, paid: float) -> None:
-        if number == 1 and not paid:
-            upstream.budget.first_try_succeeded()
-        else:
-            upstream.budget.give_back(paid)
-
-    def _setback(
-        self, call: Call, upstream: Upstream, failed: Failed, why: str, *, expired: bool = False
-    ) -> Setback:
-        return from_failure(failed, upstream=upstream.name, attempts=call.attempts, why=why, expired=expired)
 
     def _waited(self, call: Call, upstream: Upstream, wait_s: float) -> None:
         self.emit(
@@ -347,11 +342,33 @@ class Dispatcher:
         )
 
 
+def _ticket(call: Call, *, movable: bool = False) -> Ticket:
+    return Ticket(
+        since=call.since,
+        lane=call.lane,
+        tenant=call.tenant,
+        endpoint=call.endpoint,
+        deadline=call.deadline,
+        tokens=call.tokens,
+        size_bytes=call.size_bytes,
+        # A job returns to its store instead.
+        patient=call.waits and not call.goes_back,
+        movable=movable,
+    )
+
+
 def _told(call: Call, error: HeadgateError) -> HeadgateError:
     """A gate that refuses knows nothing of the calls made elsewhere before."""
     if isinstance(error, Refused | CallFailed | DeadlineExceeded):
         error.attempts = max(error.attempts, call.attempts)
     return error
+
+
+def _last_word(call: Call, refused: Mapping[str, Setback]) -> HeadgateError:
+    """A job gets a real failure, which counts; other callers get the earliest time to retry."""
+    setbacks = [*call.finished.values(), *refused.values()]
+    failed = [setback for setback in setbacks if not setback.refused] if call.goes_back else []
+    return soonest(failed or setbacks)
 
 
 class _RefusedAtGate(Exception):

@@ -69,12 +69,14 @@ class HeldKeys:
         """Under which keys were reserved: the node gets a new id after it was declared dead."""
         node.on_renewed.append(self._settle)
 
-    async def reserve(self, place: Place, claim: KeyClaim) -> Verdict:
+    async def reserve(self, place: Place, claim: KeyClaim, *, quota: int | None = None) -> Verdict:
         # A node that was declared dead could take a key that another one takes as well.
         await self._node.hold()
         node, now = self._node.id, self._clock.utc().timestamp()
         self._ids.add(node)
-        return await self._keys.reserve(place[0], claim, node=node, unknown=self._rules.unknown, now=now)
+        return await self._keys.reserve(
+            place[0], claim, node=node, unknown=self._rules.unknown, now=now, quota=quota
+        )
 
     async def mark_sent(self, place: Place, claim: KeyClaim, lease: int) -> bool:
         return await self._keys.mark_sent(place[0], claim, lease)

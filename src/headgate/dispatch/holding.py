@@ -127,12 +127,12 @@ class HeldSlot:
 
     async def _attempt(self, request: Request, call: Call) -> Answer:
         gate = self._upstream.gate
-        if self._generations and not gate.renew(self._ticket):
+        ready = gate.renew(self._ticket) if self._generations else gate.take_up(self._ticket)
+        if not ready:
             # Nobody holds a slot while waiting for pacing or a pause: give it back, return at the head.
             gate.leave(self._ticket)
             await gate.enter(self._ticket, returning=True)
             self._check_held()
-        gate.admission.probe_again(self._ticket, self._requests.dispatcher.clock.now())
         self._generations += 1
         work = Complete(request, first_token_s=self._upstream.timeouts.first_token_s)
         result = await self._upstream.attempt(self._ticket, call, work, 1)
@@ -162,7 +162,7 @@ async def hold_slot(requests: Requests, call: Call, deadline: float) -> AsyncIte
     """Wait for a slot, hand it out, and take it back whatever happens inside."""
     served = await _acquired(requests, call)
     # A holder that idles must not keep everybody out as the probe it happens to be.
-    served.upstream.gate.admission.put_probe_down(served.ticket)
+    served.upstream.gate.put_down(served.ticket)
     slot = HeldSlot(requests, call, served, deadline)
     try:
         yield slot

@@ -9,6 +9,7 @@ from headgate.core.errors import InvalidRequest, UnknownModel
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.job import Claim
 from headgate.core.messages import Message, Reply, Request, check_request
+from headgate.core.metering import Meter
 from headgate.core.ports.calls import Llm
 from headgate.core.retry import GiveUp, RetryPolicy, Wait
 from headgate.dispatch.call import AnyRequest, Call
@@ -42,11 +43,13 @@ class JobCalls:
         self._requests = requests
         self._routes = routes
 
-    def llm(self, claim: Claim, *, deadline: float, new_id: Callable[[], str]) -> Llm:
-        return _JobLlm(self._requests, claim, deadline, new_id)
+    def llm(
+        self, claim: Claim, *, deadline: float, new_id: Callable[[], str], meter: Meter | None = None
+    ) -> Llm:
+        return _JobLlm(self._requests, claim, deadline, new_id, meter)
 
     def check_model(self, model: str) -> None:
-        self._routes.find(model)
+        self._routes.check(model)
 
     def places(self, model: str) -> int:
         try:
@@ -64,6 +67,8 @@ def _in_use(route: Route) -> list[Upstream]:
 
 def _batch_places(upstream: Upstream) -> int:
     """The slots batch may hold, and a few that wait in its lane, so that turns and promotion have somebody."""
+    if upstream.closed:
+        return 1  # The probe.
     slots, rules = upstream.gate.admission.slots, upstream.gate.rules
     waiting = max(1, slots // 4)
     if rules.depth:
@@ -74,13 +79,33 @@ def _batch_places(upstream: Upstream) -> int:
 class _JobLlm:
     """One run's way to its model."""
 
-    __slots__ = ("_claim", "_deadline", "_new_id", "_requests", "calls", "cost_usd", "unpriced", "upstream")
+    __slots__ = (
+        "_claim",
+        "_deadline",
+        "_entered",
+        "_meter",
+        "_new_id",
+        "_requests",
+        "calls",
+        "cost_usd",
+        "unpriced",
+        "upstream",
+    )
 
-    def __init__(self, requests: Requests, claim: Claim, deadline: float, new_id: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        requests: Requests,
+        claim: Claim,
+        deadline: float,
+        new_id: Callable[[], str],
+        meter: Meter | None,
+    ) -> None:
         self._requests = requests
         self._claim = claim
         self._deadline = deadline
         self._new_id = new_id
+        self._meter = meter
+        self._entered = False
         self.upstream: str | None = None
         self.calls = 0
         self.cost_usd = 0.0
@@ -93,7 +118,8 @@ class _JobLlm:
         model: str | None = None,
         check: Check | None = None,
         regenerations: int | Sequence[Mapping[str, Any]] = REGENERATIONS,
-        **params: Any,
+        params: Mapping[str, Any] | None = None,
+        **more: Any,
     ) -> Reply:
         changes = () if isinstance(regenerations, int) else regenerations
         most = regenerations if isinstance(regenerations, int) else len(regenerations)
@@ -101,7 +127,7 @@ class _JobLlm:
             id=self._new_id(),
             model=self._model(model),
             messages=messages,
-            params=params,
+            params={**(params or {}), **more},
             lane=self._claim.lane,
             tenant=self._claim.tenant,
         )
@@ -111,6 +137,7 @@ class _JobLlm:
             reply = await self._requests.complete(request, call, check, changes=changes)
         finally:
             self._count(call)
+        self._spend(reply.usage.total_tokens)
         self.upstream = reply.upstream
         return reply
 
@@ -119,13 +146,14 @@ class _JobLlm:
         *,
         input: str | Sequence[str],  # noqa: A002 - as in the port
         model: str | None = None,
-        **params: Any,
+        params: Mapping[str, Any] | None = None,
+        **more: Any,
     ) -> EmbeddingReply:
         request = EmbeddingRequest(
             id=self._new_id(),
             model=self._model(model),
             input=read_input(input),
-            params=params,
+            params={**(params or {}), **more},
             lane=self._claim.lane,
             tenant=self._claim.tenant,
         )
@@ -135,8 +163,31 @@ class _JobLlm:
             reply = await self._requests.embed(request, call)
         finally:
             self._count(call)
+        self._spend(reply.usage.total_tokens)
         self.upstream = reply.upstream
         return reply
+
+    def close(self) -> None:
+        if self._meter is not None and self._entered:
+            self._entered = False
+            self._meter.leave()
+
+    def _enter(self, tokens: int) -> None:
+        """Against the limits of the key that submitted the job. Later calls of a run that was let in are only counted:
+        refused, it would begin anew and be paid again.
+        """
+        meter, now = self._meter, self._requests.dispatcher.clock.now()
+        if meter is None:
+            return
+        if self._entered:
+            meter.add(now)
+        else:
+            meter.enter_job(now, tokens=tokens, deferrals=self._claim.deferrals)
+            self._entered = True
+
+    def _spend(self, tokens: int) -> None:
+        if self._meter is not None:
+            self._meter.used(tokens, self._requests.dispatcher.clock.now())
 
     def _count(self, call: Call) -> None:
         self.calls += call.attempts
@@ -163,4 +214,6 @@ class _JobLlm:
         call.since -= max(0.0, self._age_s())
         call.goes_back = True
         call.repeats = claim.attempts > 1
+        call.spend = self._spend
+        self._enter(call.tokens)
         return call

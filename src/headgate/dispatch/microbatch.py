@@ -43,17 +43,25 @@ class _Item:
 class _Batch:
     """One call for several askers; it stops when the last of them has left."""
 
-    __slots__ = ("asked", "items", "task")
+    __slots__ = ("asked", "call", "items", "task")
 
     def __init__(self, items: list[_Item]) -> None:
+        self.call = _together(items)
+        self.call.spend = self._lose
         self.items = {item.request.id: item for item in items}
         self.asked = frozenset(self.items)
         self.task: asyncio.Task[None] | None = None
         for item in items:
             item.batch = self
 
+    def _lose(self, _tokens: int) -> None:
+        """Each of its askers by itself."""
+        for item in self.items.values():
+            item.call.lose()
+
     def leave(self, item: _Item) -> None:
-        self.items.pop(item.request.id, None)
+        if self.items.pop(item.request.id, None) is not None and item.task is None and self.call.attempts:
+            item.call.lose()
         if not self.items and self.task is not None:
             self.task.cancel()
 
@@ -166,7 +174,7 @@ class Gatherer:
 
     async def _send(self, batch: _Batch) -> None:
         items = list(batch.items.values())
-        call = _together(items)
+        call = batch.call
         work = CompleteMany([item.request for item in items])
         try:
             served = await self._requests.run(call, work, insist=True)
@@ -183,13 +191,14 @@ class Gatherer:
         for item in batch.items.values():
             item.call.attempts, item.call.queue_s = call.attempts, call.queue_s
             item.call.tries, item.call.finished = dict(call.tries), dict(call.finished)
+            item.call.faults, item.call.later = dict(call.faults), dict(call.later)
 
     def _failed_whole(self, batch: _Batch, error: HeadgateError) -> None:
         """A rejected call is taken apart to find the bad item; any other failure is everybody's."""
         items = list(batch.items.values())
         for item in items:
             if isinstance(error, RequestRejected) and len(items) > 1:
-                item.call.tries, item.call.finished = {}, {}
+                item.call.tries, item.call.faults, item.call.finished = {}, {}, {}
                 self._start_alone(item)
             else:
                 self._fail(item, error)
@@ -230,32 +239,27 @@ class Gatherer:
             for other in self._dispatcher.routes.find(item.request.model).upstreams
             if other is not upstream and other.name not in item.call.finished
         ]
-        decision = self._dispatcher.decide(item.call, upstream, failed, number, last=not others)
+        decision = self._dispatcher.retries.decide(item.call, upstream, failed, number, others=bool(others))
         if not isinstance(decision, Setback):
-            wait_s, item.call.prepaid = decision
-            self._dispatcher.announce(item.call, upstream, failed, number, wait_s)
-            self._start_alone(item, wait_s, upstream)
+            self._dispatcher.retries.announce(item.call, upstream, failed, number, decision)
+            item.call.later[upstream.name] = self._dispatcher.clock.now() + decision
+            self._start_alone(item)
         elif decision.moves_on and others:
             item.call.finished[upstream.name] = decision
             self._start_alone(item)
         else:
             self._fail(item, decision.error)
 
-    def _start_alone(self, item: _Item, wait_s: float = 0.0, upstream: Upstream | None = None) -> None:
-        item.task = self._start(self._alone(item, wait_s, upstream), "headgate micro-batch item")
+    def _start_alone(self, item: _Item) -> None:
+        item.task = self._start(self._alone(item), "headgate micro-batch item")
+        item.task.add_done_callback(lambda _: item.call.give_back())
 
-    async def _alone(self, item: _Item, wait_s: float, paid_to: Upstream | None) -> None:
+    async def _alone(self, item: _Item) -> None:
         try:
-            if wait_s > 0:
-                await self._dispatcher.clock.sleep(wait_s)
             served = await self._requests.run(item.call, Complete(item.request, item.check), insist=True)
         except HeadgateError as error:
             self._fail(item, error)
             return
-        finally:
-            if paid_to is not None:
-                paid_to.budget.give_back(item.call.prepaid)  # Left over only when the retry was never sent.
-                item.call.prepaid = 0.0
         served.release()
         self._answer(item, served.result, served.upstream)
 
@@ -280,4 +284,5 @@ def _together(items: list[_Item]) -> Call:
         tenant=first.tenant,
         tokens=sum(item.call.tokens for item in items),
         policy=first.policy,
+        waits=first.waits,
     )

@@ -11,7 +11,7 @@ What the process holds in the store, and what happens while the store is away, i
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar, assert_never
 
@@ -42,6 +42,7 @@ from headgate.core.ports.keys import Keys
 from headgate.dispatch.call import Announce
 from headgate.dispatch.held_keys import Answer, HeldKeys, Holder, Place
 from headgate.machine.clock import TIMER_SLACK_S
+from headgate.machine.disk import Quota
 
 logger = logging.getLogger("headgate")
 ASK_AGAIN_S: Final = 0.25
@@ -107,11 +108,13 @@ class Once:
         node: Holder,
         clock: Clock,
         emit: Callable[[Event], None],
+        quota: Quota,
     ) -> None:
         self._keys = keys
         self._rules = rules
         self._clock = clock
         self._emit = emit
+        self._quota = quota
         self._running: dict[Place, _Work] = {}
         self._held = HeldKeys(keys, rules, node, clock, self._running)
 
@@ -183,7 +186,7 @@ class Once:
         """Take the key, make the call, record its answer. None when the last caller has left meanwhile."""
         if (body := await self._recall(work)) is not None:
             return msgspec.structs.replace(asking.decode(body), replayed=True)
-        taken = await self._take(work, asking)
+        taken = await self._take(work, asking, bounded=True)
         if not isinstance(taken, Run):
             return taken
         try:
@@ -207,11 +210,15 @@ class Once:
         with work.seen_through():
             return answer.body if await self._held.counts(work.place, answer) else None
 
-    async def _take(self, work: _Work, asking: Asking[Reply]) -> Run | Reply | None:
-        """The key, or its recorded answer; another process's work is waited for. None when all callers have left."""
+    async def _take(self, work: _Work, asking: Asking[Reply], *, bounded: bool = False) -> Run | Reply | None:
+        """The key, or its recorded answer; another process's work is waited for. None when all callers have left.
+
+        `bounded`: before the call, so there must be room for its answer.
+        """
         while True:
             with work.seen_through():
-                verdict = await self._held.reserve(work.place, work.claim)
+                async with self._quota.bound() if bounded else nullcontext() as quota:
+                    verdict = await self._held.reserve(work.place, work.claim, quota=quota)
                 if not work.waiting:
                     if isinstance(verdict, Run):
                         await self._held.free(work.place, work.claim, verdict.lease)

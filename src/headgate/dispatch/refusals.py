@@ -4,6 +4,7 @@ from typing import assert_never
 
 from headgate.core.drain import spread
 from headgate.core.errors import (
+    DeadlineExceeded,
     DeadlineUnreachable,
     Draining,
     HeadgateError,
@@ -13,13 +14,13 @@ from headgate.core.errors import (
     UpstreamThrottled,
     UpstreamUnavailable,
 )
-from headgate.core.failures import Failure, FailureKind
+from headgate.core.failures import CLOSED, Failure, FailureKind
 from headgate.core.gate_rules import Door, Refusal
 from headgate.core.operator_pause import OperatorPause
 
 DRAINING_RETRY_S = 5.0
 STOPPED_RETRY_S = 30.0
-"""Nobody knows when an operator will resume a model."""
+"""It is unknown when an operator will resume a model."""
 
 
 def to_error(
@@ -31,12 +32,13 @@ def to_error(
     chance: float,
 ) -> HeadgateError:
     match refusal.door:
-        case Door.FULL | Door.DEADLINE:
+        case Door.FULL | Door.DEADLINE | Door.LATE:
             return _crowded(refusal.door, upstream, spread(refusal.retry_in_s, chance))
         case Door.PAUSED:
             retry_s = _after(refusal, chance)
             return UpstreamThrottled(
-                f"{upstream}: the provider asked to wait; try again in {retry_s:.1f} s", retry_after_s=retry_s
+                f"{upstream}: closed because it throttles; try again in {retry_s:.1f} s",
+                retry_after_s=retry_s,
             )
         case Door.CLOSED:
             return Draining(f"{upstream}: shutting down, no new calls", retry_after_s=DRAINING_RETRY_S)
@@ -50,7 +52,9 @@ def to_error(
             assert_never(refusal.door)
 
 
-def _crowded(door: Door, upstream: str, retry_s: float) -> QueueFull:
+def _crowded(door: Door, upstream: str, retry_s: float) -> HeadgateError:
+    if door is Door.LATE:
+        return DeadlineExceeded(f"{upstream}: waited until too little time was left for an answer")
     if door is Door.FULL:
         return QueueFull(
             f"{upstream}: the queue is full; try again in {retry_s:.1f} s", retry_after_s=retry_s
@@ -80,25 +84,24 @@ def _unavailable(upstream: str, retry_s: float) -> UpstreamUnavailable:
         f"{upstream}: not called, it keeps failing; the next probe goes in {retry_s:.1f} s",
         failure=Failure(
             kind=FailureKind.TRANSIENT,
-            message="the breaker is open",
-            code="breaker_open",
+            message="it is closed until a probe is answered",
+            code=CLOSED,
             retry_after_s=retry_s,
         ),
     )
 
 
 def _misconfigured(upstream: str, mistake: Failure | None, retry_s: float) -> UpstreamMisconfigured:
-    said = f" It answered {mistake.error}: {mistake.message}" if mistake else ""
+    answered = f" It answered {mistake.error}." if mistake else ""
     error = UpstreamMisconfigured(
-        f"{upstream}: held back, its key, model or permissions are wrong; check them.{said}",
+        f"{upstream}: held back, its key, model or permissions are wrong; check them.{answered}",
         failure=Failure(
             kind=FailureKind.MISCONFIGURED,
-            message=mistake.message if mistake else "held back",
+            message="held back",
             status=mistake.status if mistake else None,
             code=mistake.code if mistake else None,
             retry_after_s=retry_s,
         ),
     )
-    answered = f" It answered {mistake.error}." if mistake else ""
     error.public = f"{upstream}: held back until the gateway's operator has checked it.{answered}"
     return error

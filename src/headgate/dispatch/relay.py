@@ -84,7 +84,7 @@ class _Translating:
         if can_relay(provider):
             return await self._passing.answer(provider)
         if isinstance(self._asked, EmbeddingRequest):
-            return from_embeddings(await provider.embed(self._asked), self._asked)
+            return await from_embeddings(await provider.embed(self._asked), self._asked)
         answer = await provider.complete(self._asked)
         return from_answer(answer, self._asked, self._request.endpoint, created=self._now())
 

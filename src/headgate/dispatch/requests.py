@@ -14,7 +14,7 @@ from headgate.dispatch.call import AnyRequest, Call
 from headgate.dispatch.dispatcher import Dispatcher, Served
 from headgate.dispatch.routes import Route
 from headgate.dispatch.work import Check, Complete, Embed, Work
-from headgate.machine.context import origin
+from headgate.machine.context import SPEND, origin
 
 T = TypeVar("T")
 
@@ -74,6 +74,7 @@ class Requests:
         patience_s = total_s if deadline_s is None else min(deadline_s, total_s)
         call = Call.of(request, started_at=now, deadline=now + patience_s, policy=policy)
         call.origin = origin()
+        call.spend = SPEND.get()
         return call
 
     async def run(self, call: Call, work: Work[T], *, insist: bool = False) -> Served[T]:

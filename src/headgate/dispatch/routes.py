@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headgate.core.errors import UnknownModel
+from headgate.core.hedging import Hedging
 from headgate.core.messages import check_text
 from headgate.core.operator_pause import OperatorPause, pause_over
 from headgate.core.ports.provider import Provider
-from headgate.core.spelling import did_you_mean
 from headgate.core.timeouts import Timeouts
 from headgate.dispatch.upstream import Upstream
 
@@ -49,6 +49,12 @@ class Route:
     """Set when single calls to this model are gathered into micro-batches."""
     stream_rescue: bool = False
     """A stream that breaks goes on at the next upstream, if that one tells the same."""
+    patience_s: float = 2.0
+    """An earlier upstream is preferred if its answer is expected at most so much later."""
+    wait: bool = True
+    """Calls wait while the upstreams are closed; else they are refused."""
+    hedging: Hedging | None = None
+    """Slow calls get a second attempt."""
     most_inputs: int = field(init=False)
     """How many requests one call may carry, wherever it ends up."""
     relays: bool = field(init=False)
@@ -120,7 +126,21 @@ class Routes:
         for prefix, build in self._families.items():
             if model.startswith(prefix) and model != prefix:
                 return self._join(model, build(model))
-        raise UnknownModel(self._unknown(model), param="model")
+        raise self._unknown(model)
+
+    def check(self, model: str) -> None:
+        """Reject a name that no call could use. Nothing is kept: a look changes nothing."""
+        if model in self._routes or model in self._members or model in self._asides:
+            return
+        for prefix, build in self._families.items():
+            if model.startswith(prefix) and model != prefix:
+                build(model)
+                return
+        raise self._unknown(model)
+
+    def _unknown(self, model: str) -> UnknownModel:
+        reason = next((f". {words}" for prefix, words in self._hints.items() if model.startswith(prefix)), "")
+        return UnknownModel.among(model, self.names(), reason=reason)
 
     def known(self) -> list[Route]:
         self._retired = [route for route in self._retired if route.busy]
@@ -164,7 +184,7 @@ class Routes:
         """Refuses what is neither a model, nor a family, nor a member of one that a call could name."""
         check_text("model", name)
         if name not in self.names():
-            self.find(name)
+            self.check(name)
 
     def obey(self, pauses: Mapping[str, OperatorPause]) -> None:
         """Stop the gates of these models, and of those that will be built under these names; let the others go on."""
@@ -180,21 +200,18 @@ class Routes:
 
     def _join(self, model: str, route: Route) -> Route:
         self._members[model] = route
-        self._make_room()
+        self._make_room(model)
         if (pause := pause_over(self.pauses, model)) is not None:
             route.obey(pause)
         if self._closed:
             route.close()
         return route
 
-    def _make_room(self) -> None:
-        for name, route in list(self._members.items()):
-            if len(self._members) <= MOST_FAMILY_MEMBERS:
-                return
-            if not route.busy:
-                del self._members[name]
-
-    def _unknown(self, model: str) -> str:
-        hint = did_you_mean(model, self.names()) or ";"
-        reason = next((f". {words}" for prefix, words in self._hints.items() if model.startswith(prefix)), "")
-        return f"no model is called {model[:100]!r}{hint} known: {', '.join(self.names())}{reason}"
+    def _make_room(self, newest: str) -> None:
+        """The longest idle member goes, first of those whose gates restrict no call: nothing is lost with them."""
+        if len(self._members) <= MOST_FAMILY_MEMBERS:
+            return
+        idle = [name for name, route in self._members.items() if name != newest and not route.busy]
+        free = (name for name in idle if not any(up.restricts for up in self._members[name].upstreams))
+        if (leaving := next(free, idle[0] if idle else None)) is not None:
+            del self._members[leaving]

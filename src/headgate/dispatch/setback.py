@@ -6,8 +6,8 @@ from headgate.core.errors import (
     HeadgateError,
     ModelPaused,
     OutputInvalid,
+    ProviderFailure,
     QueueFull,
-    Refused,
     RequestRejected,
     UpstreamBroken,
     UpstreamMisconfigured,
@@ -52,9 +52,9 @@ def from_failure(failed: Failed, *, upstream: str, attempts: int, why: str, expi
 
 def soonest(setbacks: list[Setback]) -> HeadgateError:
     """What to tell the caller after every upstream said no: the soonest promise, else the last failure."""
-    promises = [setback.error for setback in setbacks if isinstance(setback.error, Refused)]
+    promises = [setback.error for setback in setbacks if setback.refused]
     if promises:
-        return min(promises, key=lambda error: error.retry_after_s)
+        return min(promises, key=lambda error: getattr(error, "retry_after_s", None) or 0.0)
     return setbacks[-1].error
 
 
@@ -83,8 +83,7 @@ def _public(failed: Failed, upstream: str, attempts: int, why: str, *, expired: 
         return f"{what}; {why}"
     match failure.kind:
         case FailureKind.REJECTED:
-            said = getattr(failed.cause, "said", None)
-            detail = failure.message if said is None else said
+            detail = failed.cause.public if isinstance(failed.cause, ProviderFailure) else failure.message
             return f"{what}; {_ADVICE[failure.kind]}" + (f": {detail}" if detail else "")
         case FailureKind.INVALID_OUTPUT if failed.cause is None and failure.message:
             return f"{what}; {why}: {failure.message}"

@@ -1,13 +1,23 @@
 """What `/queue/status` shows: the gates one by one, and their sum."""
 
-import math
+import enum
 from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from headgate.core.gate_rules import GateStatus
-from headgate.core.health import Condition
+from headgate.core.hold import Condition
 from headgate.dispatch.routes import Route
+
+
+class State(enum.StrEnum):
+    """Whether calls go to an upstream, and why not."""
+
+    OPEN = "open"
+    THROTTLING = "closed: throttling"
+    FAILING = "closed: failing"
+    HELD = "held: misconfigured"
+    PAUSED = "paused by an operator"
 
 
 class UpstreamStatus(GateStatus, frozen=True, kw_only=True):
@@ -17,11 +27,36 @@ class UpstreamStatus(GateStatus, frozen=True, kw_only=True):
     upstream: str
     condition: Condition
     pause_s: float
-    """What is left of a pause that the provider asked for."""
+    """What is left until the next probe, where it is closed because it throttles."""
     stopped: bool
     """An operator paused its model."""
-    budget_left: float | None = None
-    """What is left of its retry budget; None: it has no bound."""
+    closed: bool = False
+    """No call starts before a probe has passed."""
+    probe_in_s: float | None = None
+    """When the next probe may go, where it is closed or held; 0: now."""
+    refused_share: float = 0.0
+    """The share of its last calls, about 100, that it refused or that failed."""
+    limit: str = ""
+    """The learned limit in words; empty: none was learned."""
+    limit_measure: str | None = None
+    """`in_flight`, `starts` or `tokens` (a second)."""
+    limit_most: float | None = None
+    """What the limit allows."""
+    limit_proven: bool | None = None
+    """False while it is on trial."""
+    budget_left: float = 0.0
+    """The retries that its budget still allows."""
+
+    @property
+    def state(self) -> State:
+        """The first of these that holds: an operator's pause, a wrong set-up, failures, throttles."""
+        if self.stopped:
+            return State.PAUSED
+        if self.condition is Condition.HELD:
+            return State.HELD
+        if self.condition is Condition.OPEN:
+            return State.FAILING
+        return State.THROTTLING if self.closed else State.OPEN
 
 
 class QueueStatus(GateStatus, frozen=True, kw_only=True):
@@ -30,7 +65,7 @@ class QueueStatus(GateStatus, frozen=True, kw_only=True):
     upstreams: tuple[UpstreamStatus, ...]
 
 
-def gate_statuses(routes: Iterable[Route]) -> Iterator[UpstreamStatus]:
+def gate_statuses(routes: Iterable[Route], tenant: str = "local") -> Iterator[UpstreamStatus]:
     for route in routes:
         for upstream in route.upstreams:
             yield UpstreamStatus(
@@ -39,13 +74,20 @@ def gate_statuses(routes: Iterable[Route]) -> Iterator[UpstreamStatus]:
                 condition=upstream.condition,
                 pause_s=upstream.pause_s(),
                 stopped=upstream.gate.stopped is not None,
-                budget_left=upstream.budget.tokens if math.isfinite(upstream.budget.tokens) else None,
-                **msgspec.structs.asdict(upstream.gate.status()),
+                closed=upstream.closed,
+                probe_in_s=upstream.probed_in_s(),
+                refused_share=round(upstream.refused_lately, 3),
+                limit="" if (limit := upstream.limit) is None else limit.words,
+                limit_measure=None if limit is None else limit.measure.name.lower(),
+                limit_most=None if limit is None else round(limit.allows, 1),
+                limit_proven=None if limit is None else limit.proven,
+                budget_left=upstream.budget.left,
+                **msgspec.structs.asdict(upstream.gate.status(tenant)),
             )
 
 
-def queue_status(routes: Iterable[Route]) -> QueueStatus:
-    gates = tuple(gate_statuses(routes))
+def queue_status(routes: Iterable[Route], tenant: str = "local") -> QueueStatus:
+    gates = tuple(gate_statuses(routes, tenant))
     unlimited = any(gate.max_queue_depth == 0 for gate in gates)
     return QueueStatus(
         rt_queue=sum(gate.rt_queue for gate in gates),

@@ -253,7 +253,7 @@ class AnswerStream(Generic[Piece]):
             await close_stream(served.result.chunks)
         finally:
             served.upstream.free_tokens(served.ticket)
-            served.upstream.ended(served.ticket, self._call, served.number, failure, self._usage)
+            served.upstream.ended(served.ticket, self._call, served.number, failure, self._usage, begun=True)
             served.release()
 
     def _cut(self, served: Served[Opened[Piece]], failure: Failure) -> StreamCut:

@@ -1,5 +1,6 @@
 """Between OpenAI's format and our own records, for providers that speak another language."""
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from headgate.dispatch.work import close_stream
 
 DONE: Final = b"data: [DONE]\n\n"
 _encode = msgspec.json.Encoder().encode
+_NUMBERS_AT_ONCE: Final = 100_000
 _SLICE_BYTES: Final = 1_000_000
 _MOST_THINGS: Final = 200_000
 _MOST_COMMAS: Final = 2_000_000
@@ -67,9 +69,18 @@ def from_answer(answer: Answer, request: Request, endpoint: Endpoint, *, created
     return WireAnswer(body=_encode(body), usage=usage, blank=answer.blank)
 
 
-def from_embeddings(answer: Embeddings, request: EmbeddingRequest) -> WireAnswer:
+async def from_embeddings(answer: Embeddings, request: EmbeddingRequest) -> WireAnswer:
+    """Millions of numbers are encoded a few vectors at a time, so that other calls go on meanwhile."""
     usage = answer.usage or estimate_embedding_usage(request)
-    return WireAnswer(body=_encode(embeddings_body(answer.vectors, usage, model=request.model)), usage=usage)
+    body = embeddings_body(answer.vectors, usage, model=request.model)
+    numbers = 0
+    for item in body["data"]:
+        numbers += len(item["embedding"])
+        item["embedding"] = msgspec.Raw(_encode(item["embedding"]))
+        if numbers >= _NUMBERS_AT_ONCE:
+            numbers = 0
+            await asyncio.sleep(0)
+    return WireAnswer(body=_encode(body), usage=usage)
 
 
 async def from_chunks(

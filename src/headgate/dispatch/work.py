@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -12,10 +12,13 @@ from headgate.core.errors import CheckBroken, ProviderFailure
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.messages import UNREASONED, Answer, Chunk, Request, Usage, estimate_usage
 from headgate.core.ports.provider import ItemAnswer, Provider
+from headgate.core.sse import Opening
 
 logger = logging.getLogger("headgate")
 T = TypeVar("T")
 
+CHUNK_BYTES: Final = 128
+"""About what a chunk without content takes to keep."""
 Check = Callable[[Answer], object]
 """Raises ValueError (or returns False) when an answer is not usable; the answer is then generated anew."""
 
@@ -206,13 +209,16 @@ class OpenStream:
 
     async def _first_content(self, chunks: AsyncIterator[Chunk]) -> list[Chunk]:
         seen: list[Chunk] = []
+        opening = Opening()
         scope = asyncio.timeout(self._first_token_s)
         try:
             async with scope:
                 async for chunk in chunks:
-                    seen.append(chunk)
                     if chunk.has_content:
-                        return seen
+                        return [*seen, chunk]
+                    if chunk.finish_reason is not None or chunk.usage is not None:
+                        seen.append(chunk)
+                        opening.take(CHUNK_BYTES)
         except TimeoutError:
             if not scope.expired():
                 raise

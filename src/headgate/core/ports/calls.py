@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from headgate.core.embeddings import EmbeddingReply
 from headgate.core.job import Claim
 from headgate.core.messages import Answer, Message, Reply
+from headgate.core.metering import Meter
 
 
 class Llm(Protocol):
@@ -20,6 +21,10 @@ class Llm(Protocol):
     unpriced: int
     """How many answers of this run have no known price, the unusable ones too."""
 
+    def close(self) -> None:
+        """The run is over."""
+        ...
+
     async def complete(
         self,
         *,
@@ -27,10 +32,12 @@ class Llm(Protocol):
         model: str | None = None,
         check: Callable[[Answer], object] | None = None,
         regenerations: int | Sequence[Mapping[str, Any]] = 2,
-        **params: Any,
+        params: Mapping[str, Any] | None = None,
+        **more: Any,
     ) -> Reply:
         """Ask the job's model, or another. A blank answer, or one that fails its `check`, is generated anew at once,
-        `regenerations` times at most: a number, or the parameters that each regeneration changes.
+        `regenerations` times at most: a number, or the parameters that each regeneration changes. `more` goes to the
+        provider, and so does `params`, which is for names that came from outside.
         """
         ...
 
@@ -39,14 +46,19 @@ class Llm(Protocol):
         *,
         input: str | Sequence[str],  # noqa: A002 - its name wherever embeddings are asked for
         model: str | None = None,
-        **params: Any,
+        params: Mapping[str, Any] | None = None,
+        **more: Any,
     ) -> EmbeddingReply: ...
 
 
 class Calls(Protocol):
     """The dispatcher, as a worker sees it."""
 
-    def llm(self, claim: Claim, *, deadline: float, new_id: Callable[[], str]) -> Llm: ...
+    def llm(
+        self, claim: Claim, *, deadline: float, new_id: Callable[[], str], meter: Meter | None = None
+    ) -> Llm:
+        """The job's way to its model. What it uses is counted by the meter of the key that submitted it."""
+        ...
 
     def places(self, model: str) -> int:
         """How many of the model's jobs may run here now: its batch slots and the few that wait for them.

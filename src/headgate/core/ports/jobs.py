@@ -46,10 +46,11 @@ class CancelAnswer(msgspec.Struct, frozen=True):
 class Jobs(Protocol):
     """Accept, find, list, cancel."""
 
-    async def accept(self, jobs: Sequence[NewJob], *, now: float) -> list[Accepted]:
+    async def accept(self, jobs: Sequence[NewJob], *, now: float, quota: int | None = None) -> list[Accepted]:
         """Take all of them or none; durable when this returns. Also concurrent accepts share a commit.
 
-        Raises `KeyMismatch`, `RecordExists`, or `StoreUnavailable`; then nothing was stored.
+        With a `quota`, new jobs after which their tenant would store more bytes are refused; repeats are not.
+        Raises `KeyMismatch`, `RecordExists`, `QuotaExceeded` or `StoreUnavailable`; then nothing was stored.
         """
         ...
 
@@ -83,6 +84,10 @@ class Jobs(Protocol):
         """Pending jobs by tenant."""
         ...
 
+    async def stored_bytes(self, *, tenant: str | None = None) -> Mapping[str, int]:
+        """Bytes stored by tenant: files, inputs, results, steps, records, answers under idempotency keys."""
+        ...
+
     async def cancel(
         self, job_id: str, *, now: float, tenant: str | None = None, why: str = "cancelled"
     ) -> CancelAnswer | None:
@@ -107,10 +112,12 @@ class Jobs(Protocol):
         tenant: str | None = None,
         edit: Edit | None = None,
         key: KeyClaim | None = None,
+        quota: int | None = None,
     ) -> list[Accepted]:
         """Dead letters back to pending as a new generation; returns those that were dead letters.
 
-        With an `edit` the old input stays in the history and the stored steps are dropped. A `key` is taken with the
+        With an `edit` the old input stays in the history, the stored steps are dropped, and `QuotaExceeded` is raised
+        when the tenant would then store more bytes than the `quota`. A `key` is taken with the
         replay or not at all; where it was used before, nothing is done. It needs a tenant. Raises `KeyMismatch`.
         """
         ...

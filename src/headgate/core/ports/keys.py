@@ -12,11 +12,19 @@ class Keys(Protocol):
     """Keys the fingerprints of request bodies; it lives in the store, so that all nodes share it."""
 
     async def reserve(
-        self, tenant: str, claim: KeyClaim, *, node: str, unknown: Unknown, now: float
+        self,
+        tenant: str,
+        claim: KeyClaim,
+        *,
+        node: str,
+        unknown: Unknown,
+        now: float,
+        quota: int | None = None,
     ) -> Verdict:
         """Take the key for this node, or say what is known of it.
 
         A key that this node holds already is taken anew: whoever still worked on it here would have shared it.
+        Raises `QuotaExceeded` in place of `Run` when the tenant stores as many bytes as the `quota`, or more.
         """
         ...
 

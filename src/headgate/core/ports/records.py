@@ -9,8 +9,13 @@ from headgate.core.record import Record, RecordWrite
 class Records(Protocol):
     """Put, get, find, list, delete."""
 
-    async def put_records(self, tenant: str, writes: Sequence[RecordWrite], *, now: float) -> None:
-        """All or none; `RecordExists` when a unique key is another record's."""
+    async def put_records(
+        self, tenant: str, writes: Sequence[RecordWrite], *, now: float, quota: int | None = None
+    ) -> None:
+        """All or none; `RecordExists` when a unique key is another record's.
+
+        Raises `QuotaExceeded` when the tenant would then store more bytes than the `quota`.
+        """
         ...
 
     async def get_record(self, tenant: str, collection: str, record_id: str) -> Record | None: ...

@@ -10,6 +10,7 @@ from headgate.core.ports.claims import Claims
 from headgate.core.ports.jobs import Jobs
 from headgate.core.ports.keys import Keys
 from headgate.core.ports.records import Records
+from headgate.core.ports.secrets import Secrets
 from headgate.core.ports.upkeep import Upkeep
 
 
@@ -19,7 +20,7 @@ class StoreHealth(enum.StrEnum):
     """The last operation failed for the store's own reasons; it is tried again all the time."""
 
 
-class Store(Jobs, Batches, Claims, Upkeep, Keys, AccessKeys, Records, Protocol):
+class Store(Jobs, Batches, Claims, Upkeep, Keys, AccessKeys, Records, Secrets, Protocol):
     """One database. All verbs raise `StoreUnavailable` when it does not answer in time, never hang.
 
     Times come in as epoch seconds; the adapter of a remote database follows that database's clock.

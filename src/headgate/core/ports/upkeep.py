@@ -39,6 +39,10 @@ class Upkeep(Protocol):
         """Delete finished jobs (dead letters too) that ended before this, with their steps."""
         ...
 
+    async def prune_files(self, *, before: str, limit: int) -> int:
+        """Delete the records of files whose ids, which begin with their time, come before this."""
+        ...
+
     async def purge_keys(self, *, now: float, limit: int) -> int:
         """Delete expired idempotency keys."""
         ...
