@@ -83,10 +83,10 @@ def test_max_repetition_retries_counts_where_nothing_else_is_said() -> None:
 
 @pytest.mark.parametrize(("value", "depth"), [("10", 10), ("0", 0), ("", 20), (" ", 20)])
 def test_max_queue_depth_is_the_depth_of_upstreams_that_have_none(value: str, depth: int) -> None:
-    """0 means no bound, as in the seed; a depth of the file stays."""
+    """0 means no bound, as in the seed, and 20 is its default; a depth of the file stays."""
     settings = read({"articles": {"model": "summary"}}, {"MAX_QUEUE_DEPTH": value})
     assert depths(settings) == [depth, 7]
-    assert depths(settings, "simulated") == [20], "only of its model"
+    assert depths(settings, "simulated") == [1000], "only of its model"
 
 
 def test_out_of_the_box_it_holds_for_the_simulated_model() -> None:
@@ -99,7 +99,7 @@ def test_a_member_of_a_family_takes_it_from_there() -> None:
 
 
 def test_without_the_application_they_mean_nothing() -> None:
-    assert depths(read({}, {"MAX_QUEUE_DEPTH": "4", "MAX_REPETITION_RETRIES": "x"})) == [20, 7]
+    assert depths(read({}, {"MAX_QUEUE_DEPTH": "4", "MAX_REPETITION_RETRIES": "x"})) == [1000, 7]
 
 
 def test_a_mistake_in_them_names_the_variable() -> None:

@@ -1,5 +1,6 @@
 """Overrides by variable: which key a name means, what its value means, and who is blamed."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def test_an_override_goes_over_the_file_and_leaves_the_rest() -> None:
         {
             "HEADGATE__MODELS__SUMMARY__RETRY__MAX_ATTEMPTS": "5",
             "HEADGATE__MODELS__SUMMARY__UPSTREAMS__0__SLOTS": "2",
-            "HEADGATE__MODELS__SUMMARY__UPSTREAMS__1__ADAPTIVE": "true",
+            "HEADGATE__MODELS__SUMMARY__UPSTREAMS__1__ADAPTIVE": "false",
             "HEADGATE__MODELS__SUMMARY__TIMEOUTS__TOTAL_S": "1.5",
             "HEADGATE__MODELS__SUMMARY__BALANCE": "least_busy",
             "HEADGATE__DATA_DIR": "elsewhere",
@@ -36,9 +37,9 @@ def test_an_override_goes_over_the_file_and_leaves_the_rest() -> None:
     )
 
     summary = settings.models["summary"]
-    assert summary.retry == RetryPolicy(max_attempts=5, factor=3)
+    assert summary.retry == replace(RetryPolicy.sdk(), max_attempts=5, factor=3)
     assert summary.upstreams[0].gate.slots == 2
-    assert summary.upstreams[1].adaptive
+    assert not summary.upstreams[1].gate.adaptive
     assert summary.timeouts.total_s == 1.5
     assert summary.balance == "least_busy"
     assert settings.data_dir == Path("elsewhere")
@@ -145,13 +146,13 @@ def test_a_mistake_names_its_variable() -> None:
     }
     blamed = [line.rsplit(" (set by ") for line in mistakes_in(FILE, env)]
 
-    known = "known: balance, gather, retry, stream_rescue, timeouts, upstreams"
+    known = "known: balance, gather, hedge, patience_s, retry, stream_rescue, timeouts, upstreams, wait"
     assert [line for line, _ in blamed] == [
         "models.summary.upstreams[0].color: is no option of cloud: 'blue'",
         "models.summary.retry.max_attempts: must be at least 1, not 0",
         f"models.summary.slots: is no setting; {known}",
         "models.new.upstreams: must be a list with at least one upstream",
-        "datadir: is no setting; did you mean 'data_dir'? known: alerts, apps, data_dir, database, idempotency, jobs, limits, listen, logs_dir, models, tracing, webhooks",
+        "datadir: is no setting; did you mean 'data_dir'? known: alerts, apps, data_dir, database, idempotency, jobs, limits, listen, logs_dir, models, secret_key, tracing, webhooks",
     ]
     assert [variable.removesuffix(")") for _, variable in blamed] == [
         "HEADGATE__MODELS__SUMMARY__UPSTREAMS__0__COLOR",

@@ -82,8 +82,9 @@ def test_limits_are_read_and_keep_their_defaults() -> None:
 
 
 def test_every_limit_is_checked() -> None:
-    text = "limits: {body_bytes: 0, file_bytes: 0, header_timeout_s: 0, body_timeout_s: 3601, drain_s: -1, connections: 1.5, depth: 3}"
-    known = "body_bytes, body_timeout_s, connections, drain_s, file_bytes, header_timeout_s"
+    text = "limits: {body_bytes: 0, file_bytes: 0, header_timeout_s: 0, body_timeout_s: 3601, drain_s: -1, connections: 1.5,"
+    text += " waiting_bytes: 0, tenant_bytes: 0, min_free_bytes: -1, depth: 3}"
+    known = "body_bytes, body_timeout_s, connections, drain_s, file_bytes, header_timeout_s, min_free_bytes, tenant_bytes, waiting_bytes"
     assert mistakes_in(text) == [
         "limits.body_bytes: must be at least 1, not 0",
         "limits.file_bytes: must be at least 1, not 0",
@@ -91,6 +92,9 @@ def test_every_limit_is_checked() -> None:
         "limits.body_timeout_s: must be at most 3600, not 3601",
         "limits.drain_s: must be at least 0, not -1",
         "limits.connections: must be a whole number, not 1.5",
+        "limits.waiting_bytes: must be at least 1, not 0",
+        "limits.tenant_bytes: must be at least 1, not 0",
+        "limits.min_free_bytes: must be at least 0, not -1",
         f"limits.depth: is no setting; known: {known}",
     ]
 

@@ -12,7 +12,7 @@ from headgate.core.job_rules import JobRules
 from headgate.core.retry import Jitter, RetryPolicy
 from headgate.settings import Settings, load
 
-RETRY_KEYS = "factor, first_wait_s, jitter, jitter_s, jitter_share, longest_wait_s, max_attempts, max_retries"
+RETRY_KEYS = "count_throttles, factor, first_wait_s, jitter, jitter_s, jitter_share, longest_wait_s, max_attempts, max_retries"
 IMPORT_PATH = "must be the import path of a module, such as news.tasks or news.tasks:app"
 
 FULL = """
@@ -97,7 +97,7 @@ def test_a_part_of_the_retry_keeps_the_patience_of_jobs(keys: str, policy: Retry
 
     assert settings.jobs.retry == policy
     assert settings.jobs.retry.first_wait_s == 5
-    assert settings.models["simulated"].retry == RetryPolicy()
+    assert settings.models["simulated"].retry == RetryPolicy.sdk()
 
 
 def test_overrides_reach_into_sections_that_the_file_does_not_have() -> None:
@@ -205,7 +205,7 @@ def test_all_mistakes_are_reported_together_at_their_places() -> None:
         "idempotency.mismatch_status: must be 409 or 422, not 400",
         "idempotency.unknown: must be one of rerun, refuse, not 'rerum'; did you mean 'rerun'?",
         "idempotency.retention: is no setting; did you mean 'retention_h'? known: mismatch_status, retention_h, unknown",
-        "job: is no setting; did you mean 'jobs'? known: alerts, apps, data_dir, database, idempotency, jobs, limits, listen, logs_dir, models, tracing, webhooks",
+        "job: is no setting; did you mean 'jobs'? known: alerts, apps, data_dir, database, idempotency, jobs, limits, listen, logs_dir, models, secret_key, tracing, webhooks",
     ]
 
 
@@ -230,9 +230,18 @@ KEYS = list(single_keys())
 @pytest.mark.parametrize(("text", "path"), KEYS, ids=[path for _, path in KEYS])
 def test_no_key_takes_rubbish(text: str, path: str, value: str) -> None:
     """A record whose review forgot a field would let rubbish through to the running jobs."""
+    if path.endswith(".count_throttles") and value == "true":
+        return
     (mistake,) = mistakes_in(text.format(value))
 
     assert mistake.startswith(f"{path}: must ")
+
+
+def test_a_key_that_nothing_reads_is_refused() -> None:
+    """Throttles never cost a job an attempt, so there is nothing to count."""
+    (mistake,) = mistakes_in("jobs: {retry: {count_throttles: true}}")
+
+    assert mistake.startswith("jobs.retry.count_throttles: ")
 
 
 @pytest.mark.parametrize("section", ["jobs", "jobs.retry", "idempotency"])

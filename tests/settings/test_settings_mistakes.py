@@ -8,6 +8,7 @@ import pytest
 from settings.settings_stage import error_of, in_upstream, loaded, mistakes_in
 
 from headgate.core.gate_rules import GateRules
+from headgate.core.hedging import HedgeRules
 from headgate.core.pacing import PacingRules
 from headgate.core.problems import InvalidSettings
 from headgate.core.retry import RetryPolicy
@@ -68,12 +69,12 @@ REPORT = """\
   models.summary.retry.max_retries: must be at least 0, not -1
   models.summary.retry.jitter: must be one of none, full, equal, additive, symmetric, not 'fulll'; did you mean 'full'?
   models.summary.retry.factor: must be a number, not true
-  models.summary.retry.wait_s: is no setting; did you mean 'first_wait_s'? known: factor, first_wait_s, jitter, jitter_s, jitter_share, longest_wait_s, max_attempts, max_retries
+  models.summary.retry.wait_s: is no setting; did you mean 'first_wait_s'? known: count_throttles, factor, first_wait_s, jitter, jitter_s, jitter_share, longest_wait_s, max_attempts, max_retries
   models.summary.timeouts: must be a mapping, not a list
   models.summary.balance: must be one of ordered, least_busy, not 'least-busy'; did you mean 'least_busy'?
   models.summary.gather.size: must be a whole number, not 1.5
   models.summary.gather.wait_ms: must be at most 60000, not 60001
-  models.summary.strem_rescue: is no setting; did you mean 'stream_rescue'? known: balance, gather, retry, stream_rescue, timeouts, upstreams
+  models.summary.strem_rescue: is no setting; did you mean 'stream_rescue'? known: balance, gather, hedge, patience_s, retry, stream_rescue, timeouts, upstreams, wait
   models.two*stars*: a star may only end a family's name, after a slash: 'name/*'
   models.two*stars*.upstreams: must be a list with at least one upstream
   models.1: model names must be text: quote it
@@ -83,7 +84,7 @@ REPORT = """\
   models.gone.retry: must be a mapping or one of bedrock, web, agents, not 'wep'; did you mean 'web'?
   data_dir: must not start with ~: write the path out, or use ${HOME}
   logs_dir: must be the path of a directory
-  colour: is no setting; known: alerts, apps, data_dir, database, idempotency, jobs, limits, listen, logs_dir, models, tracing, webhooks"""
+  colour: is no setting; known: alerts, apps, data_dir, database, idempotency, jobs, limits, listen, logs_dir, models, secret_key, tracing, webhooks"""
 
 
 def test_all_mistakes_of_a_file_are_reported_at_once_in_its_order() -> None:
@@ -106,8 +107,9 @@ def keys_of_the_records() -> Iterator[tuple[str, str, Any]]:
         RetryPolicy: f"{model}, retry: {{{{{{0}}: {{1}}}}}}",
         Timeouts: f"{model}, timeouts: {{{{{{0}}: {{1}}}}}}",
         Gather: f"{model}, gather: {{{{{{0}}: {{1}}}}}}",
+        HedgeRules: f"{model}, hedge: {{{{{{0}}: {{1}}}}}}",
     }
-    skipped = {"provider", "gate", "pacing", "options", "upstreams", "retry", "timeouts", "gather"}
+    skipped = {"provider", "gate", "pacing", "options", "upstreams", "retry", "timeouts", "gather", "hedge"}
     for record, place in places.items():
         for field in dataclasses.fields(record):
             if field.name not in skipped:
@@ -132,8 +134,8 @@ def test_no_key_of_any_record_takes_rubbish(place: str, key: str, kind: Any, val
 @pytest.mark.parametrize(("place", "key", "kind"), KEYS, ids=[key for _, key, _ in KEYS])
 def test_only_keys_that_may_be_null_take_null(place: str, key: str, kind: Any) -> None:
     text = f"models: {{m: {{{place.format(key, 'null')}}}}}"
-    if key in {"model", "requests_per_minute", "tokens_per_minute", "first_token_s"}:
-        assert loaded(text).models["m"].upstreams[0].gate == GateRules()
+    if key in {"model", "requests_per_minute", "tokens_per_minute", "retry_budget", "first_token_s"}:
+        assert loaded(text) == loaded("models: {m: {upstreams: [{provider: cloud}]}}")
     else:
         (mistake,) = mistakes_in(text)
         assert mistake.endswith(", not null")
@@ -151,6 +153,20 @@ def test_a_wrong_slots_causes_no_false_alarm_about_reserved_slots() -> None:
     for wrong in ("many", "null", "-1", "'9'", "'${NOT_SET}'"):
         (mistake,) = in_upstream(f"slots: {wrong}, reserved_slots: 10")
         assert mistake.startswith("slots: ")
+
+
+def test_a_mistake_of_a_model_s_own_number_hides_no_other() -> None:
+    text = "models: {m: {upstreams: [{provider: cloud, slots: 0}], patience_s: -1}}\ncolour: blue"
+    paths = [mistake.partition(": ")[0] for mistake in mistakes_in(text)]
+
+    assert sorted(paths) == ["colour", "models.m.patience_s", "models.m.upstreams[0].slots"]
+
+
+@pytest.mark.parametrize("budget", ["100.5", "-0.1", "many", "'0.5'", ".nan"])
+def test_a_retry_budget_is_a_share_of_the_calls(budget: str) -> None:
+    (mistake,) = in_upstream(f"retry_budget: {budget}")
+
+    assert mistake.startswith("retry_budget: must be ")
 
 
 def test_a_long_text_is_quoted_in_short() -> None:

@@ -1,5 +1,6 @@
 """What a correct file means, key by key, and where settings may come from."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,15 +36,17 @@ models:
         interval_s: 0.25
         requests_per_minute: 600
         tokens_per_minute: 100_000
-        adaptive: true
+        adaptive: off
         spill: on
         breaker: off
-        budget: no
+        retry_budget: 0.5
       - {provider: simulated}
-    retry: {max_attempts: 4, first_wait_s: 0, factor: 1, longest_wait_s: 1e1, jitter: symmetric, jitter_s: .25}
+    retry: {max_attempts: 4, first_wait_s: 0, factor: 1, longest_wait_s: 1e1, jitter: symmetric, jitter_s: .25, count_throttles: yes}
     timeouts: {connect_s: 1, first_token_s: 2, idle_s: 3, total_s: 4}
     balance: least_busy
     gather: {size: 1000, wait_ms: 0}
+    patience_s: 0.5
+    wait: no
 """
 
 
@@ -60,6 +63,8 @@ def test_every_key_reaches_its_record() -> None:
         promote_after_s=60,
         hold_wait_s=0.5,
         longest_pause_s=30,
+        adaptive=False,
+        breaker=False,
         preempt=True,
         interactive_order=Order.LIFO,
         pacing=pacing,
@@ -68,14 +73,18 @@ def test_every_key_reaches_its_record() -> None:
         provider="cloud",
         model="small:4b",
         gate=gate,
-        adaptive=True,
         spill=True,
-        breaker=False,
-        budget=False,
+        retry_budget=0.5,
         options={"base_url": "http://127.0.0.1:11434", "headers": {"x-team": "news"}},
     )
     retry = RetryPolicy(
-        max_attempts=4, first_wait_s=0, factor=1, longest_wait_s=10, jitter=Jitter.SYMMETRIC, jitter_s=0.25
+        max_attempts=4,
+        first_wait_s=0,
+        factor=1,
+        longest_wait_s=10,
+        jitter=Jitter.SYMMETRIC,
+        jitter_s=0.25,
+        count_throttles=True,
     )
 
     settings = loaded(FULL)
@@ -86,13 +95,35 @@ def test_every_key_reaches_its_record() -> None:
         timeouts=Timeouts(connect_s=1, first_token_s=2, idle_s=3, total_s=4),
         balance=Balance.LEAST_BUSY,
         gather=Gather(size=1000, wait_ms=0),
+        patience_s=0.5,
+        wait=False,
     )
     assert settings.data_dir == Path("/var/lib/headgate")
     assert settings.logs_path == Path("/var/log/headgate")
 
 
 def test_a_model_needs_nothing_but_a_provider() -> None:
-    assert only_model("") == ModelSettings(upstreams=(UpstreamSettings(provider="cloud"),))
+    hosted = UpstreamSettings(provider="cloud", gate=GateRules(slots=64))
+    assert only_model("") == ModelSettings(upstreams=(hosted,))
+
+
+@pytest.mark.parametrize(
+    ("provider", "slots"),
+    [
+        ("openai", 64),
+        ("anthropic", 64),
+        ("bedrock", 64),
+        ("one-of-my-own", 64),
+        ("ollama", 2),
+        ("simulated", 8),
+    ],
+)
+def test_a_machine_of_ones_own_has_few_slots_and_a_hosted_api_many(provider: str, slots: int) -> None:
+    """A hosted API says by itself when there are too many calls; a machine of one's own only gets slow."""
+    file = {"models": {"m": {"upstreams": [{"provider": provider}]}}}
+    settings = load(file, env={}, providers={**PROVIDERS, provider: lambda model, options: None})
+
+    assert settings.models["m"].upstreams[0].gate == GateRules(slots=slots)
 
 
 @pytest.mark.parametrize(
@@ -127,8 +158,8 @@ def test_an_empty_section_means_its_defaults(section: str) -> None:
         ("bedrock", RetryPolicy.bedrock()),
         ("web", RetryPolicy.web()),
         ("agents", RetryPolicy.agents()),
-        ("{max_retries: 0}", RetryPolicy(max_attempts=1)),
-        ("{max_retries: 99, factor: 3}", RetryPolicy(max_attempts=100, factor=3)),
+        ("{max_retries: 0}", replace(RetryPolicy.sdk(), max_attempts=1)),
+        ("{max_retries: 99, factor: 3}", replace(RetryPolicy.sdk(), max_attempts=100, factor=3)),
     ],
 )
 def test_retry_is_a_preset_or_counts_retries_instead_of_attempts(retry: str, policy: RetryPolicy) -> None:

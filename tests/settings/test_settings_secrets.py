@@ -62,7 +62,7 @@ def test_a_variable_is_read_as_a_number_where_a_number_is_due() -> None:
     settings = loaded(text, env)
 
     upstream = settings.models["m"].upstreams[0]
-    assert (upstream.model, upstream.gate.slots, upstream.breaker) == ("3", 3, False)
+    assert (upstream.model, upstream.gate.slots, upstream.gate.breaker) == ("3", 3, False)
     assert settings.models["m"].retry.jitter == "additive"
     assert str(settings.data_dir) == "/root/headgate"
 

@@ -32,6 +32,11 @@ class AppForm(Protocol):
         """Environment variable → the key that it sets at those upstreams of the application's model that have none."""
         ...
 
+    @property
+    def gate_defaults(self) -> Mapping[str, int]:
+        """Keys of those upstreams → what they are where nothing sets them."""
+        ...
+
 
 def adopt_for_apps(
     tree: dict[str, Any], env: Mapping[str, str], apps: Mapping[str, AppForm], findings: Findings
@@ -48,6 +53,8 @@ def adopt_for_apps(
         model = body.get("model", getattr(form.options(), "model", None))
         for place, upstream in _upstreams_of(tree, model):
             _adopt(upstream, env, form.gate_variables, findings, place)
+            for key, value in form.gate_defaults.items():
+                upstream.setdefault(key, value)
 
 
 def _adopt(

@@ -21,6 +21,7 @@ from headgate.settings.yaml_text import Filled, meaning, shown, sort_of
 
 Record = TypeVar("Record")
 _TEXTS: Final = tuple[str, ...]
+_WORD_OR_NUMBER: Final = str | float
 
 
 class _Mismatch(Exception):
@@ -101,13 +102,20 @@ def _kind_of(hint: Any) -> tuple[Any, bool]:
 
 def _is_simple(hint: Any) -> bool:
     kind, _ = _kind_of(hint)
-    return kind in {bool, int, float, str, Path, _TEXTS} or isinstance(kind, enum.EnumMeta)
+    return (
+        hint == _WORD_OR_NUMBER
+        or kind in {bool, int, float, str, Path, _TEXTS}
+        or isinstance(kind, enum.EnumMeta)
+    )
 
 
 def _value_for(hint: Any, value: Any) -> Any:
     kind, optional = _kind_of(hint)
+    either = hint == _WORD_OR_NUMBER
     if isinstance(value, Filled):
-        value = str(value) if kind in {str, Path} else meaning(value.strip())
+        value = str(value) if kind in {str, Path} and not either else meaning(value.strip())
+    if either and not isinstance(value, str):
+        kind = float
     if value is None and optional:
         return None
     if kind is bool:

@@ -6,10 +6,12 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
 from headgate.core.problems import Review
+from headgate.core.waiting import MAX_BYTES
 
 LISTEN: Final = "127.0.0.1:8400"
 LARGEST_BODY_BYTES: Final = 2**31 - 1
 MOST_CONNECTIONS: Final = 1_000_000
+LARGEST_DISK_BYTES: Final = 2**53
 _ADDRESS: Final = re.compile(r"(?:\[(?P<six>[^\[\]]*)\]|(?P<host>[^\[\]:]*)):(?P<port>[0-9]{1,5})")
 _LABEL: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _NAME: Final = re.compile(rf"(?=.{{1,253}}\Z){_LABEL}(?:\.{_LABEL})*")
@@ -38,6 +40,12 @@ class Limits:
     body_timeout_s: float = 60.0
     drain_s: float = 30.0
     connections: int = 10_000
+    waiting_bytes: int = MAX_BYTES
+    """The bodies of all calls that wait; one tenant may have half of it."""
+    tenant_bytes: int = 10 * 1024**3
+    """What a tenant may store: files, inputs, results, answers under idempotency keys, records."""
+    min_free_bytes: int = 1024**3
+    """With less free where the data is, no new durable work is accepted; 0: no floor."""
 
     def __post_init__(self) -> None:
         review = Review()
@@ -47,6 +55,9 @@ class Limits:
         review.number("body_timeout_s", self.body_timeout_s, above=0, most=3600)
         review.number("drain_s", self.drain_s, most=3600)
         review.number("connections", self.connections, least=1, most=MOST_CONNECTIONS, whole=True)
+        review.number("waiting_bytes", self.waiting_bytes, least=1, most=LARGEST_DISK_BYTES, whole=True)
+        review.number("tenant_bytes", self.tenant_bytes, least=1, most=LARGEST_DISK_BYTES, whole=True)
+        review.number("min_free_bytes", self.min_free_bytes, most=LARGEST_DISK_BYTES, whole=True)
         review.refuse()
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 from headgate.core.alert_rules import AlertRules
 from headgate.core.errors import InvalidRequest
 from headgate.core.gate_rules import GateRules
+from headgate.core.hedging import HedgeRules
 from headgate.core.idempotency import IdempotencyRules
 from headgate.core.job_rules import JobRules
 from headgate.core.pacing import PacingRules
@@ -28,7 +29,15 @@ from headgate.settings.fields import build, check_keys, names_of, read_record, s
 from headgate.settings.findings import Findings
 from headgate.settings.front import LISTEN, Limits, listen_mistake
 from headgate.settings.places import TOP, Place
-from headgate.settings.records import ModelSettings, Settings, UpstreamSettings, check_gather, name_mistake
+from headgate.settings.records import (
+    SIMULATED,
+    ModelSettings,
+    Settings,
+    UpstreamSettings,
+    check_gather,
+    name_mistake,
+    secret_key_mistake,
+)
 from headgate.settings.yaml_text import Filled, shown, sort_of
 
 T = TypeVar("T")
@@ -40,8 +49,13 @@ GATE_KEYS: Final = (names_of(GateRules) | names_of(PacingRules)) - {"pacing"}
 """In a file they stand beside the upstream's own keys."""
 KNOWN_KEYS: Final = OWN_KEYS | GATE_KEYS
 
+HOSTED_SLOTS: Final = 64
+USUAL_SLOTS: Final = {"ollama": 2, SIMULATED: 8}
+"""A hosted API says by itself when there are too many calls; a machine of one's own gets slow."""
+
 PRESETS: Final = {"bedrock": RetryPolicy.bedrock, "web": RetryPolicy.web, "agents": RetryPolicy.agents}
 _MAX_RETRIES: Final = "max_retries"
+_REPLACED: Final = {"budget": "`budget` was replaced by `retry_budget: <share>`"}
 _FORMAT: Final = "openai"
 """The provider for every service that speaks its format."""
 
@@ -88,7 +102,12 @@ def _single_values(tree: Mapping[str, Any], findings: Findings) -> dict[str, Any
     if type(tree.get("listen")) is int:
         # A port alone: as text its message says how to write the address.
         tree = {**tree, "listen": str(tree["listen"])}
+    if tree.get("secret_key") is not None:
+        findings.secrets.add(("secret_key",), tree["secret_key"])
     values = values_for(Settings, tree, findings, TOP)
+    if mistake := secret_key_mistake(values.get("secret_key")):
+        findings.reject(("secret_key",), mistake)
+        del values["secret_key"]
     if mistake := database_mistake(values.get("database", SQLITE)):
         place: Place = ("database",)
         found = findings.variable_of(place) == DATABASE_URL
@@ -105,6 +124,10 @@ def _read_jobs(value: Any, findings: Findings, place: Place) -> JobRules:
     body = section(value, findings, place) or {}
     check_keys(body, names_of(JobRules), findings, place)
     retry = _read_policy(body.get("retry"), JobRules().retry, findings, (*place, "retry"))
+    if retry.count_throttles:
+        findings.reject(
+            (*place, "retry", "count_throttles"), "429s never cost a job an attempt: leave it out"
+        )
     return build(JobRules, body, findings, place, retry=retry)
 
 
@@ -128,9 +151,16 @@ def _read_model(
         "retry": _read_retry(body.get("retry"), findings, (*place, "retry")),
         "timeouts": read_record(Timeouts, body.get("timeouts"), findings, (*place, "timeouts")),
         "gather": _read_gather(body.get("gather"), findings, (*place, "gather")),
+        "hedge": _read_hedge(body.get("hedge"), findings, (*place, "hedge")),
         **values_for(ModelSettings, body, findings, place),
     }
-    return ModelSettings(upstreams=upstreams, **parts) if upstreams else None
+    if not upstreams:
+        return None
+    try:
+        return ModelSettings(upstreams=upstreams, **parts)
+    except InvalidSettings as error:
+        findings.take(error.problems, place)
+        return ModelSettings(upstreams=upstreams)
 
 
 def _read_upstreams(
@@ -151,7 +181,7 @@ def _read_retry(value: Any, findings: Findings, place: Place) -> RetryPolicy:
     """A preset's name, or a policy's fields."""
     if isinstance(value, str):
         return _preset(str(value), findings, place)
-    return _read_policy(value, RetryPolicy(), findings, place)
+    return _read_policy(value, RetryPolicy.sdk(), findings, place)
 
 
 def _read_policy(value: Any, usual: RetryPolicy, findings: Findings, place: Place) -> RetryPolicy:
@@ -171,7 +201,7 @@ def _preset(name: str, findings: Findings, place: Place) -> RetryPolicy:
         return PRESETS[name]()
     hint = did_you_mean(name, PRESETS)
     findings.reject(place, f"must be a mapping or one of {', '.join(PRESETS)}, not {shown(name)}{hint}")
-    return RetryPolicy()
+    return RetryPolicy.sdk()
 
 
 def _attempts(body: Mapping[str, Any], findings: Findings, place: Place) -> dict[str, int]:
@@ -192,6 +222,10 @@ def _read_gather(value: Any, findings: Findings, place: Place) -> Gather | None:
     return None if review.problems else gather
 
 
+def _read_hedge(value: Any, findings: Findings, place: Place) -> HedgeRules | None:
+    return None if value is None else read_record(HedgeRules, value, findings, place)
+
+
 def _read_upstream(
     entry: Any, providers: Mapping[str, OptionsCheck], findings: Findings, place: Place
 ) -> UpstreamSettings | None:
@@ -202,8 +236,9 @@ def _read_upstream(
     options = {key: value for key, value in body.items() if key not in KNOWN_KEYS}
     findings.secrets.add_options(options, place)
     pacing = build(PacingRules, body, findings, place)
-    gate = build(GateRules, body, findings, place, pacing=pacing)
     values = values_for(UpstreamSettings, body, findings, place)
+    slots = {"slots": USUAL_SLOTS.get(values.get("provider", ""), HOSTED_SLOTS)}
+    gate = build(GateRules, {**slots, **body}, findings, place, pacing=pacing)
     if "provider" not in values:
         findings.add((*place, "provider"), "is missing: every upstream names its provider")
         return None
@@ -235,6 +270,8 @@ def note_problem(problem: Problem, options: Mapping[str, Any], findings: Finding
 
 
 def _own_key_hint(option: str) -> str:
+    if option in _REPLACED:
+        return f"; {_REPLACED[option]}"
     return did_you_mean(option, KNOWN_KEYS, likeness=0.8)
 
 

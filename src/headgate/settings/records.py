@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from headgate.core.alert_rules import AlertRules
 from headgate.core.gate_rules import GateRules
+from headgate.core.hedging import HedgeRules
 from headgate.core.idempotency import IdempotencyRules
 from headgate.core.job_rules import JobRules
 from headgate.core.problems import Review
@@ -21,6 +22,7 @@ SIMULATED: Final = "simulated"
 ALWAYS_THERE: Final = (SIMULATED, f"{SIMULATED}/*")
 """Models that need no settings: they lead to the simulated provider unless defined otherwise."""
 LONGEST_NAME: Final = 200
+LEAST_KEY_CHARS: Final = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +33,9 @@ class UpstreamSettings:
     model: str | None = None
     """The provider's own name for the model; None: the provider's default, in a family the member's name."""
     gate: GateRules = field(default_factory=GateRules)
-    adaptive: bool = False
     spill: bool = False
-    breaker: bool = True
-    budget: bool = True
+    retry_budget: float | None = None
+    """Retries may add at most this share of the calls; None: as many as the SDK alone would send."""
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """What belongs to the provider. It may hold keys and passwords, so it never prints."""
 
@@ -43,7 +44,11 @@ class UpstreamSettings:
         _check_name(review, "provider", self.provider)
         if self.model is not None:
             _check_name(review, "model", self.model)
+        review.number("retry_budget", self.retry_budget, most=100)
         review.refuse()
+
+
+PATIENCE_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +56,18 @@ class ModelSettings:
     """What stands behind one public model name."""
 
     upstreams: tuple[UpstreamSettings, ...]
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    retry: RetryPolicy = field(default_factory=RetryPolicy.sdk)
     timeouts: Timeouts = field(default_factory=Timeouts)
     balance: Balance = Balance.ORDERED
     gather: Gather | None = None
     stream_rescue: bool = False
     """A stream that breaks is begun anew at the next upstream, and goes on where it was when the texts agree."""
+    patience_s: float = PATIENCE_S
+    """An earlier upstream is preferred if its answer is expected at most so much later than another's."""
+    wait: bool = True
+    """Calls wait while the upstreams are closed; else they are refused at once."""
+    hedge: HedgeRules | None = None
+    """Calls slower than nearly all others get a second attempt."""
 
     def __post_init__(self) -> None:
         review = Review()
@@ -64,6 +75,7 @@ class ModelSettings:
             review.add("upstreams", "must have at least one entry")
         if self.gather is not None:
             check_gather(review, self.gather, under="gather.")
+        review.number("patience_s", self.patience_s)
         review.refuse()
 
 
@@ -82,6 +94,8 @@ class Settings:
     logs_dir: Path | None = None
     database: str = field(default=SQLITE, repr=False)
     """`sqlite`, or the URL of a Postgres. It may hold a password, so it never prints."""
+    secret_key: str | None = field(default=None, repr=False)
+    """Encrypts what the database keeps secret, the same on all nodes; None: a file in `data_dir` has one."""
     jobs: JobRules = field(default_factory=JobRules)
     idempotency: IdempotencyRules = field(default_factory=IdempotencyRules)
     webhooks: WebhookRules = field(default_factory=WebhookRules)
@@ -104,6 +118,8 @@ class Settings:
             review.add("database", mistake)
         if mistake := listen_mistake(self.listen):
             review.add("listen", mistake)
+        if mistake := secret_key_mistake(self.secret_key):
+            review.add("secret_key", mistake)
         review.refuse()
 
     @property
@@ -113,6 +129,13 @@ class Settings:
     @property
     def logs_path(self) -> Path:
         return self.data_dir / "logs" if self.logs_dir is None else self.logs_dir
+
+
+def secret_key_mistake(key: str | None) -> str | None:
+    """Why this is no secret key; it is never quoted."""
+    if key is None or len(key.strip()) >= LEAST_KEY_CHARS:
+        return None
+    return f"must have at least {LEAST_KEY_CHARS} characters: `openssl rand -hex 32` makes one"
 
 
 def check_gather(review: Review, gather: Gather, *, under: str = "") -> None:

@@ -13,7 +13,7 @@ from headgate.core.timeouts import Timeouts
 from headgate.core.webhook import WebhookRules
 from headgate.dispatch.routes import Balance
 from headgate.settings.database import shown_database
-from headgate.settings.records import ModelSettings, Settings, UpstreamSettings, simulated_models
+from headgate.settings.records import PATIENCE_S, ModelSettings, Settings, UpstreamSettings, simulated_models
 
 
 def summary(settings: Settings) -> str:
@@ -28,6 +28,7 @@ def summary(settings: Settings) -> str:
         f"webhooks: {', '.join(_webhook_words(settings.webhooks))}",
         f"alerts: {', '.join(_alert_words(settings.alerts))}",
         f"http: {', '.join(_front_words(settings))}",
+        f"storage: {settings.limits.tenant_bytes:,} bytes per tenant, {settings.limits.min_free_bytes:,} kept free",
         f"apps: {', '.join(settings.apps) or 'none'}",
     ]
     for name, model in settings.models.items():
@@ -107,6 +108,7 @@ def _front_words(settings: Settings) -> Iterator[str]:
     yield f"headers within {limits.header_timeout_s:.15g} s"
     yield f"bodies within {limits.body_timeout_s:.15g} s"
     yield f"{limits.connections:,} connections"
+    yield f"{limits.waiting_bytes:,} bytes of waiting bodies"
     yield f"drained within {limits.drain_s:.15g} s"
 
 
@@ -114,7 +116,8 @@ def _worst_case(model: ModelSettings) -> str:
     """Every upstream uses all its attempts; the deadline over everything ends it whatever they do."""
     count = model.retry.max_attempts * len(model.upstreams)
     calls = "1 call" if count == 1 else f"{count} calls"
-    return f"worst case: {calls}, {model.timeouts.total_s:.15g} s"
+    uncounted = "" if model.retry.count_throttles else "; 429s not counted"
+    return f"worst case: {calls}, {model.timeouts.total_s:.15g} s{uncounted}"
 
 
 def _model_words(model: ModelSettings) -> Iterator[str]:
@@ -126,13 +129,20 @@ def _model_words(model: ModelSettings) -> Iterator[str]:
         yield f"gather {model.gather.size} within {model.gather.wait_ms:g} ms"
     if model.stream_rescue:
         yield "stream rescue"
+    if model.patience_s != PATIENCE_S:
+        yield f"patience {model.patience_s:g} s"
+    if not model.wait:
+        yield "calls do not wait"
+    if model.hedge is not None:
+        yield f"a second attempt after {model.hedge.after}, for {model.hedge.share:.0%} of calls"
 
 
 def _retry_words(retry: RetryPolicy) -> str:
     if retry.max_attempts == 1:
         return "no retries"
     waits = f"{retry.first_wait_s:g} s × {retry.factor:g} up to {retry.longest_wait_s:g} s"
-    return f"{retry.max_attempts} attempts, {waits}, jitter {retry.jitter}"
+    counted = ", 429s count" if retry.count_throttles else ""
+    return f"{retry.max_attempts} attempts, {waits}, jitter {retry.jitter}{counted}"
 
 
 def _timeout_words(timeouts: Timeouts) -> str:
@@ -151,10 +161,10 @@ def _upstream_words(upstream: UpstreamSettings) -> Iterator[str]:
     yield from _pacing_words(gate.pacing)
     yield from _gate_words(gate)
     flags = {
-        "adaptive": upstream.adaptive,
+        "not adaptive": not gate.adaptive,
         "spill": upstream.spill,
-        "no breaker": not upstream.breaker,
-        "no budget": not upstream.budget,
+        "no breaker": not gate.breaker,
+        f"retry budget {upstream.retry_budget}": upstream.retry_budget is not None,
     }
     yield from (words for words, differs in flags.items() if differs)
 

@@ -1,10 +1,9 @@
 """The composition root: the only place that names concrete providers and stores, and puts the parts together."""
 
 import logging
-import math
 import os
 import random
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -13,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.batches.files import Files
 from headgate.blocking import BlockingGateway
-from headgate.core.budget import CAPACITY, RetryBudget
-from headgate.core.health import Health
+from headgate.core.budget import RetryBudget
+from headgate.core.hedging import Hedging
 from headgate.core.ports.clock import Chance, Clock
 from headgate.core.ports.store import Store
+from headgate.core.waiting import WaitingBytes
 from headgate.dispatch.dispatcher import Dispatcher
 from headgate.dispatch.gate import Gate
 from headgate.dispatch.jobcalls import JobCalls
@@ -25,7 +25,10 @@ from headgate.dispatch.routes import Route, Routes
 from headgate.dispatch.upstream import Upstream
 from headgate.gateway import Gateway
 from headgate.machine.clock import SystemClock
+from headgate.machine.disk import Disk, Quota
 from headgate.machine.ids import random_id
+from headgate.machine.secret_key import SecretKey
+from headgate.mounting import App
 from headgate.observe.eventlog import EventLog
 from headgate.observe.fanout import EventFanout
 from headgate.observe.prices import Prices
@@ -38,7 +41,7 @@ from headgate.settings.found import missing_families
 from headgate.settings.summary import summary
 from headgate.wiring.apps import APPS, build_apps, build_routes
 from headgate.wiring.providers import PROVIDERS, ProviderKind, Surroundings, Transports
-from headgate.wiring.stores import build_store
+from headgate.wiring.stores import build_store, database_file
 from headgate.wiring.tracing import build_tracing
 
 if TYPE_CHECKING:
@@ -99,6 +102,8 @@ def build(
         new_id or random_id,
         Transports(None if tracing is None else tracing.traceparent),
         prices or Prices(),
+        WaitingBytes(settings.limits.waiting_bytes),
+        build_apps(settings.apps),
     )
     routes = builder.routes()
     requests = Requests(Dispatcher(routes, clock=builder.clock, chance=builder.chance, emit=builder.fanout))
@@ -111,10 +116,11 @@ def build(
         durable,
         webhooks,
         builder.files(durable),
+        bodies=builder.bodies,
         clock=builder.clock,
         new_id=builder.new_id,
         fanout=builder.fanout,
-        close_transports=builder.transports.aclose,
+        close_parts=builder.close_parts,
         reload=_Reloading(builder, routes),
     )
 
@@ -190,6 +196,14 @@ class _Builder:
     new_id: Callable[[], str]
     transports: Transports
     prices: Prices
+    bodies: WaitingBytes
+    """Those of all gates together, those of reloaded models too."""
+    apps: Sequence[App] = ()
+
+    async def close_parts(self) -> None:
+        await self.transports.aclose()
+        for app in self.apps:
+            app.close()
 
     def durable(
         self, calls: JobCalls, store: Store | None, tasks: Iterable[Task[Any, Any]]
@@ -205,6 +219,7 @@ class _Builder:
             emit=self.fanout,
             # The other half is always there for everything else.
             most_at_once=max(1, settings.jobs.workers // 2),
+            secret_key=SecretKey(settings.secret_key, settings.data_dir),
             alert_url=settings.alerts.webhook,
         )
         table.add(webhooks.task)
@@ -214,6 +229,7 @@ class _Builder:
             calls,
             rules=settings.jobs,
             idempotency=settings.idempotency,
+            quota=self._quota(keeps_free=_on_our_disk(settings)),
             folder=settings.data_dir / "nodes",
             clock=self.clock,
             chance=self.chance,
@@ -221,6 +237,7 @@ class _Builder:
             emit=self.fanout,
             follow_ups=webhooks.follow_ups,
             check_webhook=webhooks.check_url,
+            check_key=webhooks.secrets.check,
         )
         return durable, webhooks
 
@@ -230,11 +247,20 @@ class _Builder:
             self.settings.data_dir / "files",
             clock=self.clock,
             new_id=self.new_id,
+            quota=durable.quota if _on_our_disk(self.settings) else self._quota(keeps_free=True),
             most_bytes=self.settings.limits.file_bytes,
         )
 
+    def _quota(self, *, keeps_free: bool) -> Quota:
+        """`keeps_free`: what it bounds is written to `data_dir`. A database elsewhere has a disk of its own."""
+        limits = self.settings.limits
+        floor = limits.min_free_bytes if keeps_free else 0
+        return Quota(
+            limits.tenant_bytes, Disk(self.settings.data_dir, min_free_bytes=floor, clock=self.clock)
+        )
+
     def _tasks(self, handed_in: Iterable[Task[Any, Any]]) -> TaskTable:
-        of_apps = [task for app in build_apps(self.settings.apps) for task in app.tasks]
+        of_apps = [task for app in self.apps for task in app.tasks]
         table = TaskTable((*BUILT_IN, *of_apps, *handed_in))
         for path in self.settings.jobs.tasks:
             table.load(path)
@@ -262,7 +288,15 @@ class _Builder:
             self._upstream(upstream, settings, member, taken) for upstream in settings.upstreams
         )
         return Route(
-            name, upstreams, settings.timeouts, settings.balance, settings.gather, settings.stream_rescue
+            name,
+            upstreams,
+            settings.timeouts,
+            settings.balance,
+            settings.gather,
+            settings.stream_rescue,
+            settings.patience_s,
+            settings.wait,
+            None if settings.hedge is None else Hedging(settings.hedge),
         )
 
     def _upstream(
@@ -273,23 +307,16 @@ class _Builder:
         surroundings = Surroundings(
             clock=self.clock, chance=self.chance, timeouts=model.timeouts, transports=self.transports
         )
-        gate = Gate(
-            name,
-            settings.gate,
-            clock=self.clock,
-            chance=self.chance,
-            health=Health(breaker=settings.breaker),
-        )
+        gate = Gate(name, settings.gate, clock=self.clock, chance=self.chance, bodies=self.bodies)
         return Upstream(
             name,
             self.providers[settings.provider].build(provider_model, settings.options, surroundings),
             gate,
             policy=model.retry,
             timeouts=model.timeouts,
-            budget=RetryBudget(CAPACITY if settings.budget else math.inf),
+            budget=RetryBudget(settings.retry_budget),
             clock=self.clock,
             emit=self.fanout,
-            adaptive=settings.adaptive,
             spill=settings.spill,
             price=self.prices.of(settings.provider, provider_model, settings.options.get("base_url")),
         )
@@ -306,8 +333,29 @@ class _Reloading:
         before = self._builder.settings.models
         unchanged = {name for name, model in settings.models.items() if before.get(name) == model}
         builder = replace(self._builder, settings=settings)
-        self._routes.renew(builder.routes(), unchanged)
+        routes = builder.routes()
+        for name in settings.models.keys() & before.keys() - unchanged:
+            self._inherit(routes, name, before[name].upstreams, settings.models[name].upstreams)
+        self._routes.renew(routes, unchanged)
         self._builder = builder
+
+    def _inherit(
+        self, routes: Routes, name: str, old: Sequence[UpstreamSettings], new: Sequence[UpstreamSettings]
+    ) -> None:
+        """What was learned about an upstream outlives a change of its model, but none of its own settings."""
+        if name.endswith("/*"):
+            return
+        known = list(zip(old, self._routes.find(name).upstreams, strict=True))
+        for settings, upstream in zip(new, routes.find(name).upstreams, strict=True):
+            # Two with the same settings keep their order.
+            found = next((pair for pair in known if pair[0] == settings), None)
+            if found is not None:
+                known.remove(found)
+                upstream.gate.admission.intake.inherit(found[1].gate.admission.intake)
+
+
+def _on_our_disk(settings: Settings) -> bool:
+    return database_file(settings) is not None
 
 
 def _built_in(models: Mapping[str, ModelSettings]) -> bool:

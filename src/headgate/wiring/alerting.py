@@ -19,6 +19,7 @@ def build_alerts(settings: Settings, gateway: Gateway, clock: Clock) -> Alerts:
         models=gateway.routes.names,
         store=gateway.durable.store,
         folder=settings.data_dir,
+        min_free_bytes=settings.limits.min_free_bytes,
         failed_runs={
             app.name: partial(app.failed_runs, gateway)
             for app in build_apps(settings.apps)

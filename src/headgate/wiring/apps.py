@@ -21,10 +21,14 @@ class AppKind:
     """Environment variables of its first design, and the options they set where nothing else does."""
     gate_variables: Mapping[str, str] = field(default_factory=dict)
     """The same for the upstreams of its model."""
+    gate_defaults: Mapping[str, int] = field(default_factory=dict)
+    """Keys of those upstreams that have another default than elsewhere."""
 
 
 APPS: Final[Mapping[str, AppKind]] = {
-    "articles": AppKind(articles.Options, articles.app, articles.VARIABLES, articles.GATE_VARIABLES),
+    "articles": AppKind(
+        articles.Options, articles.app, articles.VARIABLES, articles.GATE_VARIABLES, articles.GATE_DEFAULTS
+    ),
     "bookmarks": AppKind(bookmarks.BookmarkOptions, bookmarks.build),
     "newsletter": AppKind(NewsletterOptions, newsletter_app),
 }

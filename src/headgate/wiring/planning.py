@@ -22,7 +22,7 @@ from headgate.runner.tasks import Task
 from headgate.settings import ModelSettings, Settings, UpstreamSettings
 from headgate.stores.sqlite import SqliteStore
 from headgate.wiring import build
-from headgate.wiring.providers import PROVIDERS, ProviderKind, Surroundings
+from headgate.wiring.providers import PROVIDERS, ProviderKind, Surroundings, Transports
 
 SIMULATED: Final = "simulated"
 GATE: Final = ("slots", "reserved_slots", "depth", "promote_after_s", "hold_wait_s", "longest_pause_s")
@@ -78,7 +78,9 @@ class PlanBench:
         # Ids grow, as real ones do.
         new_id = map("{:020}".format, count()).__next__
         with tempfile.TemporaryDirectory(prefix="headgate-plan-", ignore_cleanup_errors=True) as folder:
-            settings = replace(self._changed(changes), data_dir=Path(folder))
+            # What this machine has on its disk says nothing about the plan.
+            limits = replace(self.settings.limits, min_free_bytes=0)
+            settings = replace(self._changed(changes), data_dir=Path(folder), limits=limits)
             gateway = build(
                 settings,
                 clock=world.clock,
@@ -93,6 +95,14 @@ class PlanBench:
                 yield gateway
             finally:
                 await gateway.aclose(drain_s=0.0)
+
+    def provider(self, world: World, scenario: Scenario) -> Provider:
+        model = self._model(self.settings)
+        first = model.upstreams[0]
+        given = Surroundings(
+            clock=world.clock, chance=world.chance, timeouts=model.timeouts, transports=Transports()
+        )
+        return _build(first.provider, scenario, first.model, first.options, given)
 
     def values(self, changes: Changes) -> Mapping[str, float | None]:
         settings = self._changed(changes)
@@ -201,6 +211,9 @@ def simulated_options(shape: UpstreamShape, tokens_out: int) -> dict[str, Any]:
         "failure_latency_s": shape.failure_latency_s,
         "requests_per_minute": shape.requests_per_minute,
         "tokens_per_minute": shape.tokens_per_minute,
+        "requests_per_second": shape.requests_per_second,
+        "requests_per_window": shape.requests_per_window,
+        "max_in_flight": shape.max_in_flight,
         "outage": list(shape.outages),
         "output_tokens": tokens_out,
     }

@@ -10,6 +10,7 @@ from headgate.core.ports.clock import Chance, Clock
 from headgate.core.ports.provider import Provider
 from headgate.core.problems import InvalidSettings, Problem
 from headgate.core.timeouts import Timeouts
+from headgate.machine.context import note_headers
 from headgate.providers import anthropic, bedrock, ollama, openai
 from headgate.providers.simulated import SimulatedProvider, options_for
 from headgate.transport import Proxies, Transport
@@ -26,7 +27,7 @@ class Transports:
         transport = self._by_ca_file.get(ca_file)
         if transport is None:
             proxies = Proxies.from_environment(os.environ)
-            transport = Transport(ca_file=ca_file, proxies=proxies, stamp=self._stamp)
+            transport = Transport(ca_file=ca_file, proxies=proxies, stamp=self._stamp, listen=note_headers)
             self._by_ca_file[ca_file] = transport
         return transport
 

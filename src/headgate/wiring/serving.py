@@ -56,7 +56,7 @@ async def serve(settings: Settings, *, work: bool = True) -> AsyncIterator[Serve
         # A node even before its first key: on PostgreSQL it follows the database's clock with each renewal.
         await gateway.durable.join()
         await gateway.models.watch()
-        access = KeyedAccess(gateway.durable.store, clock)
+        access = KeyedAccess(gateway.durable.store, clock, gateway.durable.meters)
         await access.start()
         metrics = _metrics(gateway, access, alerts)
         try:
@@ -113,6 +113,7 @@ def _metrics(gateway: Gateway, access: KeyedAccess, alerts: Alerts) -> Metrics:
         loop_lag_s=lambda: alerts.loop_lag_s,
         backlog=lambda: gateway.durable.store.backlog(dead_since=math.inf),
         count_jobs=lambda: gateway.jobs.count(tenant=None),
+        stored_bytes=gateway.durable.store.stored_bytes,
         epoch=gateway.now,
     )
     gateway.listen(metrics)
