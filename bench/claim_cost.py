@@ -24,6 +24,7 @@ FEW: Final = 1000
 MODELS: Final = 5
 TENANTS: Final = 20
 PLACES: Final = 64
+LINES: Final = 16
 CLAIMS: Final = 60
 NODE: Final = "bench"
 DAY_S: Final = 86_400.0
@@ -76,11 +77,13 @@ async def costs_ms(few: Ground, many: Ground) -> tuple[tuple[float, float], tupl
 
 async def _cost_ms(store: Store, number: int) -> tuple[float, float]:
     now = time.time()
-    want = Want(f"model{number % MODELS}", PLACES, f"tenant{number % TENANTS}")
+    # A worker's places are dealt to the lines: a few of each.
+    lines = [divmod(number + place, MODELS) for place in range(LINES)]
+    wants = [Want(f"model{model}", PLACES // LINES, f"tenant{tenant % TENANTS}") for tenant, model in lines]
     start = time.perf_counter()
     await store.ready(now=now)
     looked = time.perf_counter()
-    claims = await store.claim([want], node=NODE, suspects=0, now=now)
+    claims = await store.claim(wants, node=NODE, suspects=0, now=now)
     claimed = time.perf_counter()
     if len(claims) != PLACES:
         raise AssertionError(f"{len(claims)} jobs were claimed, not {PLACES}")

@@ -22,7 +22,17 @@ sys.path.append(str(Path(__file__).parent.parent / "tests"))
 
 from weathers.offer import Outcome
 from weathers.real import Mode, play_real
-from weathers.report import Run, beside, line, markdown, read_runs, virtual_heading, virtual_row, write_runs
+from weathers.report import (
+    Run,
+    beside,
+    line,
+    markdown,
+    read_runs,
+    virtual_heading,
+    virtual_row,
+    write_runs,
+    write_table,
+)
 from weathers.table import COMPARED, OTHER_KINDS, WEATHERS, Weather
 from weathers.virtual import Way, play
 
@@ -65,7 +75,11 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--calls", type=int, help="at most about so many in each run, for a trial")
     parser.add_argument("--json", type=Path, help="a file that keeps the runs")
-    parser.add_argument("--markdown", type=Path, help="a file for the table of all kept runs")
+    parser.add_argument(
+        "--markdown",
+        type=Path,
+        help="a file for the table of all kept runs; what stands above the table's mark is kept",
+    )
     parser.add_argument("--list", action="store_true", help="name the weathers")
     parser.add_argument("--virtual", action="store_true", help="virtual time, many seeds, ratios")
     parser.add_argument("--seeds", type=int, default=20, help="how many, with --virtual")
@@ -98,7 +112,7 @@ def _real(options: argparse.Namespace) -> None:
         if options.json:
             write_runs(options.json, runs.values())
         if options.markdown:
-            options.markdown.write_text(markdown(runs))
+            write_table(options.markdown, markdown(runs))
     if not options.markdown:
         print("\n" + markdown(runs))
 

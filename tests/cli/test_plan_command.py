@@ -1,5 +1,6 @@
 """`headgate plan` at the keyboard: its screens, its JSON, its pictures, and what it says to mistakes."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -67,9 +68,65 @@ def test_the_command_line_goes_before_the_file(plan: Desk) -> None:
     assert found["scenario"]["tokens_out"] == 7
 
 
+def test_a_weather_is_compared_with_the_sdk_alone(plan: Desk) -> None:
+    options = (
+        "--calls",
+        "200",
+        "--per-s",
+        "40",
+        "--latency",
+        "0.4/1",
+        "--set",
+        "slots=64",
+        "--set",
+        "depth=1000",
+    )
+    answer = plan.run("plan", *options, "--weather", "quota=20", "--runs", "2", columns=80)
+    assert answer.code == 0, answer.err
+    lines = answer.out.splitlines()
+    assert "at most 20 requests a second, a 429 asks to wait 1 s" in " ".join(answer.out.split())
+    table = next(place for place, line in enumerate(lines) if "calls/answer" in line)
+    assert lines[table].split() == ["answered", "p50", "answer", "p99", "answer", "calls/answer", "429s"]
+    gateway, sdk = (re.split(r"\s{2,}", line) for line in lines[table + 1 : table + 3])
+    assert gateway[:2] == ["Headgate", "200 of 200"]
+    assert sdk[0] == "SDK alone"
+    assert float(sdk[1].split()[0]) < 160
+    assert float(sdk[4]) > 2 > float(gateway[4])
+    learned = " ".join(answer.out.partition("learned")[2].split())
+    assert re.match(r"limited to \S+ starts/s(: refusals began above it|, on trial)", learned), learned
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_weather_comes_over_the_file_but_for_a_hint_that_is_written_there(plan: Desk) -> None:
+    (plan.folder / "s.yaml").write_text(
+        "upstream: {latency: 1, throttled: 0.5, retry_after_s: 3, requests_per_window: [9, 30]}\nload: {calls: 3}\n"
+    )
+    words = ("plan", "--scenario", "s.yaml", "--weather", "chance=0.1", "--weather", "in-flight=2", "--json")
+    found: Any = plan.run(*words).json
+    shape = found["scenario"]["upstream"]
+    assert (shape["throttled"], shape["retry_after_s"]) == (0.1, 3)
+    assert (shape["max_in_flight"], shape["requests_per_window"]) == (2, [9, 30])
+    assert found["alone"]["items"] == found["summary"]["items"] == 3
+    assert found["summary"]["learned"][0]["state"] == "open"
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
+        (("--weather", "quota=20", "--jobs", "5"), "--latency 5"),
+        (("--weather", "fog=1", "--jobs", "5", "--latency", "1"), "'fog' is no weather; known: chance=0.1"),
+        (("--weather", "qouta=1", "--jobs", "5", "--latency", "1"), "did you mean 'quota'? known"),
+        (("--weather", "quota=0", "--jobs", "5", "--latency", "1"), "--weather': 'quota=0': write quota=20"),
+        (("--weather", "chance=2", "--jobs", "5", "--latency", "1"), "at most 1"),
+        (
+            ("--weather", "chance=0.1", "--throttled", "0.2", "--jobs", "5", "--latency", "1"),
+            "--weather chance: throttled is said twice",
+        ),
+        (
+            ("--weather", "quota=2", "--weather", "quota=3", "--jobs", "5", "--latency", "1"),
+            "--weather quota: requests_per_second is said twice",
+        ),
+        (("--weather", "chance=0.6", "--failing", "0.6", "--jobs", "5", "--latency", "1"), "at most 1"),
         (("--latency", "1"), "--jobs"),
         (("--jobs", "5"), "say how openai/gpt-4o-mini behaves"),
         (("--jobs", "5", "--failing", "0.5"), "--latency"),
@@ -132,4 +189,5 @@ def test_a_simulated_model_is_described_by_its_settings(desk: Desk) -> None:
     (desk.folder / "headgate.yaml").write_text("")
     answer: Answer = desk.run("plan", "--many", "8", "--set", "slots=2", "--set", "depth=0")
     assert answer.code == 0, answer.err
-    assert "finished   200 ms" in answer.out
+    # The starts of a first burst are 2 ms apart.
+    assert "finished   202 ms" in answer.out

@@ -2,7 +2,8 @@
 
 import pytest
 
-from headgate.cli.plan_words import amount, length, percent
+from headgate.cli.plan_words import amount, learned_in_words, length, percent
+from headgate.planner.summary import Learned
 
 
 @pytest.mark.parametrize(
@@ -34,3 +35,25 @@ def test_small_shares_have_a_digit_more(share: float, told: str) -> None:
 
 def test_means_are_whole_where_they_are_whole() -> None:
     assert [amount(number) for number in (0, 3.0, 87.24, 2283.8)] == ["0", "3", "87.2", "2,283.8"]
+
+
+LIMIT = "limited to 19.4 starts/s: refusals began above it"
+
+
+@pytest.mark.parametrize(
+    ("state", "limit", "share", "runs", "told"),
+    [
+        ("open", "", 0.0, 1, "no limit"),
+        ("open", "", 0.48, 1, "no limit; 48 % of the last calls were refused"),
+        ("open", LIMIT, 0.004, 1, LIMIT),
+        ("open", LIMIT, 0.02, 1, f"{LIMIT}; 2 % of the last calls were refused"),
+        ("open", LIMIT, 0.0, 5, f"{LIMIT} (first run; 4 of 5 have a limit)"),
+        ("closed: throttling", "", 0.9, 1, "closed: throttling"),
+        ("closed: failing", LIMIT, 0.9, 5, f"closed: failing; {LIMIT}"),
+    ],
+)
+def test_what_was_learned_is_told_in_one_line(
+    state: str, limit: str, share: float, runs: int, told: str
+) -> None:
+    learned = Learned(upstream="openai/gpt-5", state=state, limit=limit, limited_runs=4, refused_share=share)
+    assert learned_in_words(learned, runs) == told

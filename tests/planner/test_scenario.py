@@ -49,6 +49,20 @@ def test_a_latency_must_make_sense(text: str) -> None:
         ({"load": {"jobs": 1}, "upstream": {"latency": 1, "throttled": 0.6, "failing": 0.6}}, "at most 1"),
         ({"load": {"jobs": 1}, "upstream": {"latency": 1, "outages": [[5, 2]]}}, "end after its start"),
         ({"load": {"jobs": 1}, "upstream": {"latency": "soon"}}, "length of time"),
+        ({"load": {"jobs": 1}, "upstream": {"latency": 1, "requests_per_second": 0}}, "requests_per_second"),
+        ({"load": {"jobs": 1}, "upstream": {"latency": 1, "max_in_flight": 0}}, "max_in_flight"),
+        (
+            {"load": {"jobs": 1}, "upstream": {"latency": 1, "requests_per_window": [84]}},
+            "requests_per_window",
+        ),
+        (
+            {"load": {"jobs": 1}, "upstream": {"latency": 1, "requests_per_window": [84, 0]}},
+            "requests_per_window",
+        ),
+        (
+            {"load": {"jobs": 1}, "upstream": {"latency": 1, "requests_per_window": "84/6"}},
+            "requests_per_window",
+        ),
         ({"load": {"jobs": 1}, "finish_by_s": 0}, "finish_by_s"),
         ({"load": {"jobs": 1}, "finish_by_s": float("nan")}, "finish_by_s"),
         ({"load": {"calls": 1, "per_s": float("nan")}}, "load.per_s"),
@@ -74,6 +88,8 @@ def test_what_is_left_to_chance_is_known() -> None:
     assert not read_scenario({"load": {"jobs": 5}, "upstream": {"latency": 5}}).by_chance
     assert read_scenario({"load": {"jobs": 5}, "upstream": {"latency": "5/6"}}).by_chance
     assert read_scenario({"load": {"calls": 5, "per_s": 1}, "upstream": {"latency": 5}}).by_chance
+    for limit in ({"requests_per_second": 2}, {"requests_per_window": [2, 6]}, {"max_in_flight": 2}):
+        assert read_scenario({"load": {"jobs": 5}, "upstream": {"latency": 5, **limit}}).by_chance
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Overload is told honestly, and what is promised under it is kept."""
 
+import asyncio
 from dataclasses import dataclass
 from statistics import median
 
@@ -7,6 +8,7 @@ import pytest
 from conftest import LONG_RUNS, Figure
 from stage import USER, Stage, Visit, open_loop, percentile, poisson, set_stage
 
+from headgate.core.drain import LONGEST_RETRY_S
 from headgate.core.errors import Refused
 from headgate.core.messages import Lane, Reply
 from headgate.core.ticket import Ticket
@@ -73,54 +75,99 @@ class _Watch:
         ]
 
 
-def _run_overload(
-    times: float, depth: int, seed: int = 1
-) -> tuple[float, list[Visit], list[tuple[float, float]]]:
-    async def main(world: World) -> tuple[float, list[Visit], list[tuple[float, float]]]:
+@dataclass(frozen=True, slots=True)
+class _Overload:
+    """What became of an overload on one lane."""
+
+    goodput: float
+    visits: list[Visit]
+    refusals: list[tuple[float, float]]
+    """Promised and true seconds."""
+    wasted: int
+    """Calls that were stopped because their callers' time was up."""
+
+
+def _run_overload(times: float, depth: int, seed: int = 1) -> _Overload:
+    async def main(world: World) -> _Overload:
         stage = _overloaded(world, depth)
         await _warm_up(stage)
         watch = _Watch(stage)
         start = stage.now
         arrivals = poisson(world, times * CAPACITY_PER_S, start_s=start, end_s=start + SECONDS)
         visits = await open_loop(stage, arrivals, lambda gateway: watch.ask(gateway, deadline_s=DEADLINE_S))
-        return _goodput(visits, start, start + SECONDS), visits, watch.pairs()
+        goodput = _goodput(visits, start, start + SECONDS)
+        return _Overload(goodput, visits, watch.pairs(), stage.provider.cancelled)
 
     return virtual.run(main, seed=seed)
 
 
+@pytest.mark.parametrize("depth", [20, 0])
 @pytest.mark.parametrize(("times", "least"), [(2.0, 0.95), (10.0, 0.90)])
-def test_goodput_holds_under_overload(times: float, least: float, figure: Figure) -> None:
-    goodput, visits, _ = _run_overload(times, depth=20)
+def test_goodput_holds_under_overload(times: float, least: float, depth: int, figure: Figure) -> None:
+    """Without a bound on the line, too: who could not be answered in time is not called for."""
+    run = _run_overload(times, depth)
 
-    figure(f"goodput at {times:g}× overload", f"{goodput:.1%} of capacity (≥ {least:.0%})")
-    assert goodput >= least
-    assert all(visit.reply is not None or visit.error is not None for visit in visits)
-
-
-@pytest.mark.parametrize(("times", "missed"), [(2.0, 0.95), (10.0, 0.90)])
-def test_without_a_bound_on_the_queue_the_same_overload_misses_that_goodput(
-    times: float, missed: float, figure: Figure
-) -> None:
-    """The door still knows the deadline, but lets in all it hopes to serve: many give up, some after a call."""
-    goodput, _, _ = _run_overload(times, depth=0)
-
-    figure(f"goodput at {times:g}× overload, depth 0", f"{goodput:.1%} of capacity (must miss {missed:.0%})")
-    assert goodput < missed
+    figure(
+        f"goodput at {times:g}× overload, depth {depth}",
+        f"{run.goodput:.1%} of capacity (≥ {least:.0%}), {run.wasted} calls for nothing (≤ 5)",
+    )
+    assert run.goodput >= least
+    assert run.wasted <= 5
+    assert all(visit.reply is not None or visit.error is not None for visit in run.visits)
 
 
 @pytest.mark.parametrize("times", [2.0, 10.0])
-def test_every_refusal_says_truly_when_to_come_back(times: float, figure: Figure) -> None:
-    _, visits, pairs = _run_overload(times, depth=20)
+def test_no_refusal_asks_to_come_back_before_those_who_wait_have_gone(times: float, figure: Figure) -> None:
+    """Later is right: others were refused before, and are asked to come back first."""
+    run = _run_overload(times, depth=20)
 
-    ratios = [promised_s / min(60.0, true_s) for promised_s, true_s in pairs]
-    refused = sum(isinstance(visit.error, Refused) for visit in visits)
+    ratios = [promised_s / min(LONGEST_RETRY_S, true_s) for promised_s, true_s in run.refusals]
+    refused = sum(isinstance(visit.error, Refused) for visit in run.visits)
     figure(
         f"Retry-After at {times:g}× overload, {refused:,} refusals",
-        f"{min(ratios):.2f} … {max(ratios):.2f} × the true time (0.5 … 2)",
+        f"{min(ratios):.2f} … {max(ratios):.2f} × the time of those who wait (≥ 0.5)",
     )
     assert len(ratios) == refused > 100
     assert min(ratios) >= 0.5
-    assert max(ratios) <= 2.0
+    assert max(promised_s for promised_s, _ in run.refusals) <= 1.25 * LONGEST_RETRY_S
+
+
+@pytest.mark.parametrize("lane", Lane)
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_crowd_that_was_refused_finds_room_when_it_returns_as_asked(
+    lane: Lane, seed: int, figure: Figure
+) -> None:
+    """100 at once where 20 may wait: nobody comes for nothing twice, and the slots do not idle for long."""
+    crowd = 100
+    ideal_s = crowd / CAPACITY_PER_S
+    refusals = [0] * crowd
+
+    async def main(world: World) -> float:
+        stage = _overloaded(world, depth=20)
+        await _warm_up(stage)
+        start = stage.now
+
+        async def insist(number: int) -> None:
+            while True:
+                try:
+                    await stage.gateway.complete(model="m", messages=USER, lane=lane)
+                except Refused as refusal:
+                    refusals[number] += 1
+                    await world.clock.sleep(refusal.retry_after_s)
+                else:
+                    return
+
+        await asyncio.gather(*map(insist, range(crowd)))
+        return stage.now - start
+
+    took_s = virtual.run(main, seed=seed)
+
+    figure(
+        f"crowd of {crowd}, {lane}, seed {seed}",
+        f"{sum(refusals)} refusals, at most {max(refusals)} each (≤ 1); {took_s / ideal_s:.2f} × the shortest time (≤ 1.5)",
+    )
+    assert max(refusals) == 1
+    assert took_s <= 1.5 * ideal_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,20 +284,23 @@ def test_promotion_bounds_how_long_batch_work_waits(figure: Figure) -> None:
     assert max(waits_s) <= bound_s < max(never_s)
 
 
-def test_a_refused_batch_caller_is_told_about_when_the_batch_queue_has_gone(figure: Figure) -> None:
+def test_a_refused_batch_caller_is_not_asked_to_come_back_before_the_batch_queue_has_gone(
+    figure: Figure,
+) -> None:
     """Batch gets what interactive work leaves over: a wait told from all slots would be far too short."""
     lanes = _run_lanes(batch_times=2, minutes=10, seed=6, watched=True)
 
     ratios = [promised_s / true_s for promised_s, true_s in lanes.refusals]
-    within = sum(1 / 3 <= ratio <= 3 for ratio in ratios) / len(ratios)
+    enough = sum(ratio >= 0.5 for ratio in ratios) / len(ratios)
     refused = sum(isinstance(visit.error, Refused) for visit in lanes.batch)
     figure(
         f"Retry-After for batch at 0.6× + 2×, {refused:,} refusals",
-        f"{min(ratios):.2f} … {max(ratios):.2f}, median {median(ratios):.2f} × the true time; "
-        f"{within:.1%} within a factor 3 (≥ 95 %)",
+        f"{min(ratios):.2f} … {max(ratios):.2f}, median {median(ratios):.2f} × the time of those who wait; "
+        f"{enough:.1%} at least half of it (≥ 95 %)",
     )
     assert len(ratios) == refused > 1000
-    assert within >= 0.95
+    assert enough >= 0.95
+    assert median(ratios) <= 3
 
 
 @pytest.mark.parametrize("trigger", ["outage", "overload"])

@@ -9,14 +9,14 @@ import httpx2
 import openai
 import pytest
 from conftest import Figure
-from weathers import sdk_model
 from weathers.offer import Outcome, offer
 from weathers.real import ask_whole
-from weathers.sdk_model import Response
 from weathers.table import COMPARED, WEATHERS, Arrival
 from weathers.virtual import Way, play, reach
 
+from headgate.planner import sdk as sdk_model
 from headgate.planner import virtual
+from headgate.planner.sdk import Response
 from headgate.planner.virtual import World
 
 ANSWER = {

@@ -26,7 +26,7 @@ from headgate.providers.simulated import SimulatedProvider
 CALLS = 10_000
 JOBS = 500
 CALLERS_PER_MODEL = 40
-QUICK = {"provider": "simulated", "slots": 8, "depth": 0, "latency_s": 0.001, "budget": False}
+QUICK = {"provider": "simulated", "slots": 8, "depth": 0, "latency_s": 0.001}
 THROTTLED = {**QUICK, "failures": {"throttled": 0.05}}
 HINTED = {**THROTTLED, "retry_after_s": 0.01}
 MANY = {"many_inputs": 10}

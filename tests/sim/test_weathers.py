@@ -127,6 +127,12 @@ def degrading(_: Outcome, sky: list[Calm]) -> None:
     assert sky[0].service_s(4.9) * 3 < sky[0].service_s(5.1)
 
 
+def quota_goes(_: Outcome, sky: list[Calm]) -> None:
+    before, after = _split(sky[0].log, 20.0)
+    assert _most_within(before, 1.0) == 5
+    assert _share([one for one in after if one[0] > 21], 429) == 0
+
+
 def slow_start(_: Outcome, sky: list[Calm]) -> None:
     before, after = _split(sky[0].log, 4.0)
     assert _most_within(before, 1.0) <= 4 + 2 * 4
@@ -159,6 +165,7 @@ CHECKS: dict[str, Check] = {
     "windows": windows(84, 6.0),
     "outage-4": refuses(500, (3, 7)),
     "slow-tail": tail,
+    "slow-tail-hedged": tail,
     "throttled-first": refuses(429, (3, 4)),
     "in-flight-8": crowd(8),
     "overload": quota(20),
@@ -200,6 +207,12 @@ CHECKS: dict[str, Check] = {
     "burst-16-places": all_answered(slowest_s=(10.0, 20.0)),
     "volleys": chance(0.2),
     "slow-answers": quota(3),
+    "blips": refuses(500, (0, 1), every_s=10.0),
+    "cold-40": all_answered(slowest_s=(40.0, 45.0)),
+    "slow-answers-504": refuses(504, (3, 6), every_s=60.0),
+    "retry-after-100": refuses(429, (10, 110)),
+    "zeros": all_answered(slowest_s=(0.4, 3.0)),
+    "quota-goes": quota_goes,
     "storm": refuses(429, (0, 999)),
     "storm-slow-refusals": refuses(429, (0, 999)),
 }
@@ -276,10 +289,12 @@ def test_ratios_compare_latencies_only_where_the_sdk_alone_answers_nearly_everyt
     full = Outcome(100, [1.0] * 100, calls=100)
     less = Outcome(100, [1.0] * 90, calls=90)
 
-    fair = compare([full], [full], [full])
-    unfair = compare([less], [full], [full])
-    worse = compare([full], [less], [full])
+    calm, above = WEATHERS["chance-10"], WEATHERS["windows"]
+    fair = compare(calm, [full], [full], [full])
+    unfair = compare(calm, [less], [full], [full])
+    over = compare(above, [full], [full], [full])
+    worse = compare(calm, [full], [less], [full])
 
     assert (fair.answered, fair.p50, fair.p99, fair.calls, fair.failed) == (1.0, 1.0, 1.0, 1.0, [])
-    assert (unfair.p50, unfair.p99, unfair.failed) == (None, None, [])
-    assert worse.failed == ["answered", "worst seed", "p99", "retries"]
+    assert (unfair.p50, unfair.p99, unfair.failed) == (over.p50, over.p99, over.failed) == (None, None, [])
+    assert worse.failed == ["answered", "worst seed", "p99"]

@@ -261,6 +261,15 @@ class Slower(Calm):
 
 
 @dataclass(kw_only=True)
+class Zeros(Calm):
+    """Refuses nothing, but its headers say that nothing is left."""
+
+    def answer_headers(self, _now: float) -> Mapping[str, str]:
+        limits = {"limit": "60", "remaining": "0", "reset": "60s"}
+        return {f"x-ratelimit-{name}-requests": value for name, value in limits.items()}
+
+
+@dataclass(kw_only=True)
 class Cold(Calm):
     """The first call loads the model; all calls wait until that is done."""
 

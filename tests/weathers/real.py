@@ -152,7 +152,9 @@ def _gateway(weather: Weather, stub_port: int, *, work: bool) -> Iterator[Target
             for place, slots in enumerate(weather.slots)
         ]
         # JSON is YAML.
-        settings.write_text(json.dumps({"data_dir": folder, "models": {"m": {"upstreams": upstreams}}}))
+        settings.write_text(
+            json.dumps({"data_dir": folder, "models": {"m": {**weather.settings, "upstreams": upstreams}}})
+        )
         headgate = [sys.executable, "-m", "headgate"]
         make_key = [*headgate, "keys", "create", "weather", "--role", "operate", "--config", str(settings)]
         key = subprocess.run(

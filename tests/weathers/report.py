@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from weathers.offer import Outcome, mean
 from weathers.real import Mode
-from weathers.table import WEATHERS
+from weathers.table import WEATHERS, Weather
 from weathers.virtual import Way
 
 HEADINGS: Final = {
@@ -17,6 +17,7 @@ HEADINGS: Final = {
     Way.ORACLE: "oracle",
 }
 MODE_TITLES: Final = {Mode.WHOLE: "Whole answers", Mode.STREAMED: "Streams", Mode.JOBS: "Jobs"}
+MARK: Final = "<!-- from here on: made by bench/weather.py -->"
 FAIR: Final = 0.99
 """Latencies compare only where the SDK alone answers this share of calls."""
 
@@ -57,6 +58,12 @@ def read_runs(path: Path) -> dict[tuple[str, Way, Mode], Run]:
 def write_runs(path: Path, runs: Iterable[Run]) -> None:
     rows: list[dict[str, Any]] = [{**run._asdict(), "outcome": run.outcome.to_json()} for run in runs]
     path.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def write_table(path: Path, table: str) -> None:
+    """Into a page: what stands above the mark is kept."""
+    above, _, _ = path.read_text().partition(MARK) if path.exists() else ("", "", "")
+    path.write_text(f"{above}{MARK}\n\n{table}")
 
 
 def markdown(runs: Mapping[tuple[str, Way, Mode], Run]) -> str:
@@ -111,47 +118,51 @@ _VIRTUAL_WIDTHS: Final = (20, 22, 22, 22, 15, 15, 15, 15, 6, 6, 7)
 
 
 class Compared(NamedTuple):
-    """One weather: Headgate beside the SDK alone, means and the worst seed."""
+    """One weather: Headgate beside the SDK alone, means and the worst seed; and the bounds that are asked for."""
 
     answered: float
     worst: float
     p50: float | None
+    p50_most: float
     p99: float | None
     calls: float
+    calls_most: float
     retries_answered: float
     retries_calls: float
+    """Per answer: who answers more may call more."""
 
     @property
     def failed(self) -> list[str]:
-        """What misses the bounds that are asked for."""
+        """What misses its bound."""
         checks = {
             "answered": self.answered >= 0.995,
             "worst seed": self.worst >= 0.965,
-            "p50": self.p50 is None or self.p50 <= 1.15,
+            "p50": self.p50 is None or self.p50 <= self.p50_most,
             "p99": self.p99 is None or self.p99 <= 1.2,
-            "calls": self.calls <= 1.02,
+            "calls": self.calls <= self.calls_most,
             "retries": self.retries_answered >= 0.995 and self.retries_calls <= 1.02,
         }
         return [name for name, holds in checks.items() if not holds]
 
 
-def compare(sdk: Seeds, gate: Seeds, retries: Seeds) -> Compared:
-    fair = mean([outcome.share for outcome in sdk]) >= FAIR
-
-    def latency(share: float) -> float | None:
-        return mean([one.percentile_s(share) for one in gate]) / mean(
-            [one.percentile_s(share) for one in sdk]
-        )
-
+def compare(weather: Weather, sdk: Seeds, gate: Seeds, retries: Seeds) -> Compared:
+    fair = mean([outcome.share for outcome in sdk]) >= FAIR and not weather.over
+    sdk_p50_s, sdk_calls = _mean_percentile_s(sdk, 0.5), _per_answer(sdk)
     return Compared(
         answered=_ratio([one.answered for one in gate], [one.answered for one in sdk]),
         worst=min(_ratio([one.answered], [other.answered]) for one, other in zip(gate, sdk, strict=True)),
-        p50=latency(0.5) if fair else None,
-        p99=latency(0.99) if fair else None,
-        calls=_per_answer(gate) / max(1e-9, _per_answer(sdk)),
+        p50=_mean_percentile_s(gate, 0.5) / sdk_p50_s if fair else None,
+        p50_most=1.15 + 0.005 / sdk_p50_s,
+        p99=_mean_percentile_s(gate, 0.99) / _mean_percentile_s(sdk, 0.99) if fair else None,
+        calls=_per_answer(gate) / sdk_calls if sdk_calls else 1.0,
+        calls_most=min(weather.most_calls, weather.wastes_at_most / max(1e-9, sdk_calls)),
         retries_answered=_ratio([one.answered for one in retries], [one.answered for one in gate]),
-        retries_calls=_ratio([one.calls for one in retries], [one.calls for one in gate]),
+        retries_calls=_per_answer(retries) / _per_answer(gate) if sdk_calls else 1.0,
     )
+
+
+def _mean_percentile_s(outcomes: Seeds, share: float) -> float:
+    return mean([outcome.percentile_s(share) for outcome in outcomes])
 
 
 def virtual_heading() -> str:
@@ -176,7 +187,7 @@ def virtual_heading() -> str:
 
 def virtual_row(name: str, by_way: Mapping[Way, Seeds]) -> str:
     """Mean figures of each way, and the ratios."""
-    compared = compare(by_way[Way.SDK], by_way[Way.HEADGATE], by_way[Way.RETRIES])
+    compared = compare(WEATHERS[name], by_way[Way.SDK], by_way[Way.HEADGATE], by_way[Way.RETRIES])
     return _columns(
         name,
         *(_means(by_way[way]) for way in (Way.SDK, Way.HEADGATE, Way.RETRIES)),
@@ -210,7 +221,7 @@ def _columns(first: str, *others: str) -> str:
 
 
 def _means(outcomes: Seeds) -> str:
-    p50_s = mean([outcome.percentile_s(0.5) for outcome in outcomes])
+    p50_s = _mean_percentile_s(outcomes, 0.5)
     share = mean([outcome.share for outcome in outcomes])
     return f"{share:6.1%} · {_seconds(p50_s)} · {min(99.99, _per_answer(outcomes)):.2f}"
 

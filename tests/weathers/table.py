@@ -1,10 +1,11 @@
 """The weathers by name: who calls how often, and which upstreams they meet."""
 
+import math
 import random
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from weathers.kinds import (
     THROTTLED,
@@ -18,6 +19,7 @@ from weathers.kinds import (
     Spells,
     Tail,
     Windows,
+    Zeros,
 )
 
 PATIENCE_S: Final = 60.0
@@ -57,6 +59,24 @@ class Weather:
     """Per upstream; None: the gateway's default."""
     usual: bool = True
     """Part of a run that names no weathers."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Of the gateway's model, where they are not the defaults."""
+    quota_per_s: float = math.inf
+    """What it takes in the long run."""
+    most_calls: float = 1.02
+    """Asked for: calls at the provider per answer, ÷ the SDK alone."""
+    most_per_answer: float = 1.1
+    """Asked for under a quota: calls at the provider per answer."""
+
+    @property
+    def over(self) -> bool:
+        """More is offered than its quota: first come, first served costs the median what it saves the slowest."""
+        return self.load[0].per_s > self.quota_per_s
+
+    @property
+    def wastes_at_most(self) -> float:
+        """Calls per answer that are asked for: only a quota that is too small to be learned may cost more."""
+        return self.most_per_answer if 4 <= self.quota_per_s < math.inf else math.inf
 
     @property
     def calls(self) -> int:
@@ -94,6 +114,10 @@ def _one(
     slots: int | None = None,
     usual: bool = True,
     sizes: float = 0.0,
+    quota_per_s: float = math.inf,
+    most_calls: float = 1.02,
+    most_per_answer: float = 1.1,
+    settings: Mapping[str, Any] | None = None,
 ) -> Weather:
     """A weather of one upstream."""
     return Weather(
@@ -104,6 +128,10 @@ def _one(
         slots=[slots],
         usual=usual,
         sizes=sizes,
+        quota_per_s=quota_per_s,
+        most_calls=most_calls,
+        most_per_answer=most_per_answer,
+        settings=settings or {},
     )
 
 
@@ -118,10 +146,18 @@ _LISTED: Final = (
         partial(Calm, throttled=0.1, failing=0.05),
         slots=16,
     ),
-    _one("quota-20", "a quota of 20 starts a second", Quota, slots=16),
-    _one("windows", "84 starts per 6 s, then 429 until the window ends", Windows, slots=16),
+    _one("quota-20", "a quota of 20 starts a second", Quota, slots=16, quota_per_s=20),
+    _one("windows", "84 starts per 6 s, then 429 until the window ends", Windows, slots=16, quota_per_s=14),
     _one("outage-4", "down for 4 s", Spells, slots=16),
     _one("slow-tail", "one call in fifty takes 8 s", Tail, slots=16),
+    _one(
+        "slow-tail-hedged",
+        "the same, with `hedge: {after: p95, share: 0.05}`",
+        Tail,
+        slots=16,
+        settings={"hedge": {"after": "p95", "share": 0.05}},
+        most_calls=1.06,
+    ),
     Weather(
         name="throttled-first",
         title="a fast upstream throttled for 1 s (Retry-After 10), a slow one (2 slots, 3.5 s) behind it",
@@ -132,7 +168,7 @@ _LISTED: Final = (
         slots=[16, 2],
     ),
     _one("in-flight-8", "429 above 8 calls in flight", Crowd, slots=16),
-    _one("overload", "40/s for 10 s on a quota of 20/s", Quota, Phase(40.0, 400), slots=16),
+    _one("overload", "40/s for 10 s on a quota of 20/s", Quota, Phase(40.0, 400), slots=16, quota_per_s=20),
     _one(
         "chance-30-no-hint",
         "429 for 30 % of calls, no Retry-After",
@@ -158,23 +194,32 @@ _LISTED: Final = (
         partial(Spells, status=THROTTLED, hint_s=2.0, times=((3.0, 13.0),), refusal_s=0.5),
     ),
     _one(
-        "quota-halves", "a quota of 20/s that halves after 8 s", partial(Quota, change_at=8.0, changed=10.0)
+        "quota-halves",
+        "a quota of 20/s that halves after 8 s",
+        partial(Quota, change_at=8.0, changed=10.0),
+        quota_per_s=10,
     ),
     _one(
         "slow-start",
         "a quota of 4/s that grows by 2/s each second",
         partial(Quota, rate=4.0, grows_per_s=2.0),
+        quota_per_s=4,
     ),
     _one(
         "quota-and-chance",
         "40/s on a quota of 20/s, 10 % random 429 on top",
         partial(Quota, throttled=0.1),
         Phase(40.0, 600),
+        quota_per_s=20,
+        most_per_answer=1.1 / 0.9,
     ),
     _one(
         "rival",
         "a bucket of 24/s with a rival that takes 5 to 25/s",
         partial(Bucket, rate=24.0, depth=24.0, rival_per_s=15.0, rival_swing=10.0),
+        quota_per_s=9,
+        most_calls=1.35,
+        most_per_answer=math.inf,
     ),
     _one(
         "tokens",
@@ -182,9 +227,18 @@ _LISTED: Final = (
         partial(Bucket, rate=10.0, depth=60.0, exact=True),
         Phase(15.0, 450),
         sizes=1.2,
+        quota_per_s=10,
+        most_calls=1.35,
+        most_per_answer=math.inf,
     ),
-    _one("bucket", "a bucket of 100, 20/s, at twice its load", Bucket, Phase(40.0, 600)),
-    _one("bucket-headers", "the same with rate-limit headers", partial(Bucket, tells=True), Phase(40.0, 600)),
+    _one("bucket", "a bucket of 100, 20/s, at twice its load", Bucket, Phase(40.0, 600), quota_per_s=20),
+    _one(
+        "bucket-headers",
+        "the same with rate-limit headers",
+        partial(Bucket, tells=True),
+        Phase(40.0, 600),
+        quota_per_s=20,
+    ),
     _one("cuts", "one answer in ten is cut in the middle", partial(Calm, cut=0.1)),
     _one("doubling", "answers take twice as long every 10 s", Slower, Phase(15.0, 450)),
     _one(
@@ -194,6 +248,7 @@ _LISTED: Final = (
         Phase(15.0, 75),
         Phase(150.0, 1500),
         Phase(15.0, 75),
+        quota_per_s=20,
     ),
     Weather(
         name="degrading",
@@ -202,7 +257,7 @@ _LISTED: Final = (
         slots=[None, None],
     ),
     _one("cold", "a cold model: 20 s until its first answer", Cold),
-    _one("burst", "500 calls at once on a quota of 20/s", Quota, Phase(1000.0, 500)),
+    _one("burst", "500 calls at once on a quota of 20/s", Quota, Phase(1000.0, 500), quota_per_s=20),
     # The others are for virtual time, and for those who name them.
     _more("chance-30", "429 for 30 % of calls", partial(Calm, throttled=0.3)),
     _more(
@@ -210,34 +265,52 @@ _LISTED: Final = (
         "429 for 10 % of calls, no Retry-After",
         partial(Calm, throttled=0.1, hint_s=None),
     ),
-    _more("quota-20-full", "20/s on a quota of 20/s", Quota, Phase(20.0, 600)),
-    _more("quota-2", "4/s on a quota of 2/s", partial(Quota, rate=2.0), Phase(4.0, 300)),
+    _more("quota-20-full", "20/s on a quota of 20/s", Quota, Phase(20.0, 600), quota_per_s=20),
+    _more("quota-2", "4/s on a quota of 2/s", partial(Quota, rate=2.0), Phase(4.0, 300), quota_per_s=2),
     _more(
-        "quota-100", "200/s on a quota of 100/s", partial(Quota, rate=100.0), Phase(200.0, 4000), slots=128
+        "quota-100",
+        "200/s on a quota of 100/s",
+        partial(Quota, rate=100.0),
+        Phase(200.0, 4000),
+        slots=128,
+        quota_per_s=100,
     ),
     _more(
         "quota-doubles",
         "20/s on a quota of 10/s that doubles after 30 s",
         partial(Quota, rate=10.0, change_at=30.0),
         Phase(20.0, 1200),
+        quota_per_s=10,
     ),
-    _more("windows-double", "28/s on 84 starts per 6 s", Windows, Phase(28.0, 840)),
+    _more("windows-double", "28/s on 84 starts per 6 s", Windows, Phase(28.0, 840), quota_per_s=14),
     _more(
-        "windows-10", "30/s on 150 starts per 10 s", partial(Windows, size=150, span_s=10.0), Phase(30.0, 900)
+        "windows-10",
+        "30/s on 150 starts per 10 s",
+        partial(Windows, size=150, span_s=10.0),
+        Phase(30.0, 900),
+        quota_per_s=15,
     ),
     _more(
         "minute-840",
         "840 starts a minute, hint 1 s",
         partial(Windows, size=840, span_s=60.0, exact=False),
         Phase(15.0, 1800),
+        quota_per_s=14,
     ),
     _more(
         "minute-600",
         "600 starts a minute, hint 1 s",
         partial(Windows, size=600, span_s=60.0, exact=False),
         Phase(15.0, 1800),
+        quota_per_s=10,
     ),
-    _more("bucket-1", "1.5/s on a bucket of 10, 1/s", partial(Bucket, rate=1.0, depth=10.0), Phase(1.5, 180)),
+    _more(
+        "bucket-1",
+        "1.5/s on a bucket of 10, 1/s",
+        partial(Bucket, rate=1.0, depth=10.0),
+        Phase(1.5, 180),
+        quota_per_s=1,
+    ),
     _more(
         "tokens-90",
         "a token quota at 0.9 × its load",
@@ -265,6 +338,34 @@ _LISTED: Final = (
         "answers of 8 s, 4/s on a quota of 3/s",
         partial(Quota, rate=3.0, answer_s=8.0),
         Phase(4.0, 300),
+        quota_per_s=3,
+    ),
+    _more(
+        "blips",
+        "500 for 1 s of every 10 s, 1 call/s",
+        partial(Spells, times=((0.0, 1.0),), every_s=10.0),
+        Phase(1.0, 300),
+    ),
+    _more("cold-40", "a cold model: 40 s until its first answer", partial(Cold, load_s=40.0)),
+    _more(
+        "slow-answers-504",
+        "answers of 40 s; 504 for 3 s of every minute",
+        partial(Spells, status=504, times=((3.0, 6.0),), every_s=60.0, answer_s=40.0, spread=0.1),
+        Phase(1.5, 300),
+    ),
+    _more(
+        "retry-after-100",
+        "429 with Retry-After 100 for 100 s",
+        partial(Spells, status=THROTTLED, hint_s=100.0, times=((10.0, 110.0),)),
+        Phase(15.0, 4500),
+    ),
+    _more("zeros", "no limit, but headers that say remaining: 0", Zeros),
+    _more(
+        "quota-goes",
+        "40/s on a quota of 5/s that ends after 20 s",
+        partial(Quota, rate=5.0, change_at=20.0, changed=1000.0),
+        Phase(40.0, 2400),
+        quota_per_s=5,
     ),
     _more("storm", "429 for 10 min, Retry-After 2", _STORM, Phase(15.0, 9000)),
     _more(

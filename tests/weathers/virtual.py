@@ -14,13 +14,14 @@ from headgate.core.failures import Failure, FailureKind, from_answer
 from headgate.core.messages import Answer, Chunk, Message, Request, Usage
 from headgate.core.ports.provider import ItemAnswer
 from headgate.gateway import Gateway
+from headgate.machine.context import note_headers
 from headgate.planner import virtual
+from headgate.planner.sdk import MAX_RETRIES, Response, call
 from headgate.planner.virtual import World
 from headgate.server.errors import read_error
 from headgate.wiring.providers import ProviderKind, Surroundings
 from weathers.kinds import OK, WAY_THERE_S, Calm, Verdict
 from weathers.offer import ANSWERED, Ask, Outcome, offer
-from weathers.sdk_model import MAX_RETRIES, Response, call
 from weathers.table import PATIENCE_S, Arrival, Weather
 
 ORACLE_SLOTS: Final = 64
@@ -128,7 +129,9 @@ def _gateway(weather: Weather, sky: Sequence[Calm], world: World) -> Gateway:
         }
         for place, slots in enumerate(weather.slots)
     ]
-    settings = wiring.read_settings({"models": {"m": {"upstreams": upstreams}}}, env={}, providers=providers)
+    settings = wiring.read_settings(
+        {"models": {"m": {**weather.settings, "upstreams": upstreams}}}, env={}, providers=providers
+    )
     ids = count()
     return wiring.build(
         settings,
@@ -151,6 +154,7 @@ class WeatherProvider:
     async def complete(self, request: Request) -> Answer:
         size = float(str(request.messages[0]["content"]).partition(" ")[0].removeprefix("size="))
         verdict = await reach(self._upstream, size, self._world)
+        note_headers([(name.encode(), value.encode()) for name, value in verdict.headers.items()])
         if verdict.cut:
             raise ProviderFailure(Failure(kind=FailureKind.TRANSIENT, code="cut"))
         if verdict.status != OK:

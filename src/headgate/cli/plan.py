@@ -28,6 +28,7 @@ def command(
     requests_per_minute: options.UpstreamRpmOption = None,
     tokens_per_minute: options.UpstreamTpmOption = None,
     outages: options.OutageOption = None,
+    weather: options.WeatherOption = None,
     jobs: options.JobsOption = None,
     calls: options.CallsOption = None,
     many: options.ManyOption = None,
@@ -53,11 +54,10 @@ def command(
     """
     upstream = {"latency": latency, "throttled": throttled, "failing": failing, "outages": outages}
     limits = {"requests_per_minute": requests_per_minute, "tokens_per_minute": tokens_per_minute}
-    counts = {"jobs": jobs, "calls": calls, "many": many}
-    arrivals = {"per_s": per_s, "burst": burst, "every_s": every_s}
+    load = {"jobs": jobs, "calls": calls, "many": many, "per_s": per_s, "burst": burst, "every_s": every_s}
     callers = {"lane": lane and lane.value, "deadline_s": deadline_s, "come_back": come_back or None}
     rest = {"tokens_in": tokens_in, "tokens_out": tokens_out, "finish_by_s": finish_by_s}
-    asked = options.gather_scenario(scenario, upstream | limits, counts | arrivals | callers, rest)
+    asked = options.gather_scenario(scenario, weather or (), upstream | limits, load | callers, rest)
     if plot is not None:
         check_plot(plot)
     bench = open_bench(wiring.read_settings(config), model)

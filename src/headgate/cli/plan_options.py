@@ -10,6 +10,7 @@ from headgate.core.errors import SettingsError
 from headgate.core.messages import Lane
 from headgate.planner.scenario import Scenario, read_scenario, read_seconds
 from headgate.planner.sweep import read_change
+from headgate.planner.weather import read_weather
 from headgate.settings.loading import read_tree
 
 
@@ -25,6 +26,13 @@ def read_outage(text: str) -> tuple[float, float]:
     if not dots:
         raise typer.BadParameter(f"{text!r:.60} is no outage: write FROM..TO, such as 60s..5min.")
     return read_length(start), read_length(end)
+
+
+def read_weather_option(text: str) -> tuple[str, Mapping[str, Any]]:
+    try:
+        return read_weather(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}.") from None
 
 
 ModelOption = Annotated[
@@ -55,6 +63,15 @@ OutageOption = Annotated[
     list[Any] | None,
     typer.Option(
         "--outage", parser=read_outage, metavar="FROM..TO", help="The upstream is down; may be repeated."
+    ),
+]
+WeatherOption = Annotated[
+    list[Any] | None,
+    typer.Option(
+        "--weather",
+        parser=read_weather_option,
+        metavar="NAME=NUMBER",
+        help="How the upstream refuses calls: chance=0.1, errors=0.1, quota=20, windows=84/6, in-flight=8, outage=4; may be repeated.",
     ),
 ]
 JobsOption = Annotated[int | None, typer.Option("--jobs", min=1, help="So many jobs.")]
@@ -109,14 +126,19 @@ SeedOption = Annotated[int, typer.Option("--seed", min=0, help="Where chance beg
 
 
 def gather_scenario(
-    file: Path | None, upstream: Mapping[str, Any], load: Mapping[str, Any], rest: Mapping[str, Any]
+    file: Path | None,
+    weathers: Sequence[tuple[str, Mapping[str, Any]]],
+    upstream: Mapping[str, Any],
+    load: Mapping[str, Any],
+    rest: Mapping[str, Any],
 ) -> Scenario:
     """The file's scenario, and on top of it what was said on the command line; None was not said."""
     tree = {} if file is None else read_tree(file)
     tree.update(_given(rest))
-    if said := _given(upstream):
+    if said := _with_weathers(weathers, _given(upstream)):
         described = tree.get("upstream")
-        tree["upstream"] = {**(described if isinstance(described, dict) else {}), **said}
+        hint = {"retry_after_s": said.pop("retry_after_s", None)}
+        tree["upstream"] = {**_given(hint), **(described if isinstance(described, dict) else {}), **said}
         if "latency" not in tree["upstream"]:
             raise SettingsError("say how long the upstream takes: --latency 5, or 4/12 (median/p99)")
     if said := _given(load):
@@ -126,6 +148,19 @@ def gather_scenario(
     if "load" not in tree:
         raise SettingsError("say what will come: --jobs 120, --calls 120, --many 120, or a --scenario file")
     return read_scenario(tree)
+
+
+def _with_weathers(
+    weathers: Sequence[tuple[str, Mapping[str, Any]]], said: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What the weathers and the other options say of the upstream, each thing once."""
+    together = dict(said)
+    for name, fields in weathers:
+        for field, value in fields.items():
+            if field in together and field != "retry_after_s":
+                raise SettingsError(f"--weather {name}: {field} is said twice; leave one of the options out")
+            together[field] = value
+    return together
 
 
 def read_changes(texts: Sequence[str]) -> dict[str, float]:

@@ -9,6 +9,7 @@ from headgate.cli.plan_words import (
     amount,
     beyond_in_words,
     chance_in_words,
+    learned_in_words,
     length,
     limit_in_words,
     load_in_words,
@@ -32,7 +33,13 @@ WIDEST = 100
 def show_plan(plan: Plan) -> None:
     screen = stdout()
     width = min(screen.width, WIDEST)
-    for label, words in (*_question(plan), *_answer(plan), *_advice(plan)):
+    for label, words in (*_question(plan), *_answer(plan)):
+        screen.print(_entry(label, words, width))
+    if plan.summary is not None and plan.scenario.refuses:
+        screen.print()
+        for line in _compared(plan.summary, plan.alone, width):
+            screen.print(line)
+    for label, words in (*_limit(plan), *_advice(plan)):
         screen.print(_entry(label, words, width))
     if plan.rows:
         screen.print()
@@ -73,7 +80,33 @@ def _answer(plan: Plan) -> Iterator[tuple[str, str]]:
         yield "deadline", _missed(*summary.missed_deadline)
     if summary.late is not None:
         yield "finish by", chance_in_words(summary.late, plan.scenario)
+
+
+def _compared(summary: Summary, alone: Summary | None, width: int) -> Iterator[Text]:
+    """How callers fare in this weather: through the gateway, and with the SDK alone."""
+    headings = ("answered", "p50 answer", "p99 answer", "calls/answer", "429s")
+    columns = [Column(""), *(Column(heading, right=True) for heading in headings)]
+    fares = [("Headgate", summary), *([("SDK alone", alone)] if alone is not None else [])]
+    rows = [TableRow((Text(name, "dim"), *map(Text, _fare(fare)))) for name, fare in fares]
+    yield from lay_out(columns, rows, width=width, note="")
+
+
+def _fare(summary: Summary) -> Iterator[str]:
+    yield f"{amount(summary.answered)} of {summary.items:,}"
+    for seconds in (summary.p50_s, summary.p99_s):
+        yield "-" if seconds is None else length(seconds)
+    yield f"{summary.calls / summary.answered:.2f}" if summary.answered else "-"
+    yield amount(summary.throttled)
+
+
+def _limit(plan: Plan) -> Iterator[tuple[str, str]]:
+    if (summary := plan.summary) is None:
+        return
     yield "", ""
+    if plan.scenario.refuses:
+        for learned in summary.learned:
+            name = f"{learned.upstream}: " if len(summary.learned) > 1 else ""
+            yield "learned", name + learned_in_words(learned, summary.runs)
     yield "limit", limit_in_words(summary, plan.settings)
 
 

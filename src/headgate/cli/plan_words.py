@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
+from headgate.dispatch.status import State
 from headgate.planner.advice import Advice, Change, Step
 from headgate.planner.pressure import (
     BREAKER,
@@ -12,13 +13,14 @@ from headgate.planner.pressure import (
     REQUESTS,
     SLOTS,
     TOKENS,
+    UPSTREAM_IN_FLIGHT,
     UPSTREAM_REQUESTS,
     UPSTREAM_TOKENS,
     WORKERS,
     tightest,
 )
 from headgate.planner.scenario import Load, Scenario, UpstreamShape, read_latency
-from headgate.planner.summary import Chance, Summary
+from headgate.planner.summary import Chance, Learned, Summary
 
 _SHOWN: Final = ("slots", "reserved_slots", "depth", "interval_s", "requests_per_minute", "tokens_per_minute")
 _OF_CALLS: Final = ("max_attempts", "first_wait_s", "total_s")
@@ -74,14 +76,22 @@ def shape_in_words(shape: UpstreamShape, tokens_out: int) -> str:
     spread = f" (p99 {length(latency.p99_s)})" if latency.sigma else ""
     parts = [f"{length(latency.median_s)}{spread} per call"]
     if shape.throttled:
-        told = f", told to wait {length(shape.retry_after_s)}" if shape.retry_after_s is not None else ""
-        parts.append(f"{percent(shape.throttled)} throttled{told}")
+        parts.append(f"{percent(shape.throttled)} throttled")
     if shape.failing:
         parts.append(f"{percent(shape.failing)} failing")
     if shape.requests_per_minute is not None:
         parts.append(f"at most {shape.requests_per_minute:,} requests a minute")
     if shape.tokens_per_minute is not None:
         parts.append(f"at most {shape.tokens_per_minute:,} tokens a minute")
+    if shape.requests_per_second is not None:
+        parts.append(f"at most {shape.requests_per_second:,} requests a second")
+    if shape.requests_per_window is not None:
+        requests, span_s = shape.requests_per_window
+        parts.append(f"at most {requests:,} requests per window of {length(span_s)}")
+    if shape.max_in_flight is not None:
+        parts.append(f"at most {shape.max_in_flight:,} calls at one time")
+    if shape.retry_after_s is not None:
+        parts.append(f"a 429 asks to wait {length(shape.retry_after_s)}")
     parts += [f"down from {length(start)} to {length(end)}" for start, end in shape.outages]
     return ", ".join(parts)
 
@@ -121,11 +131,24 @@ def limit_in_words(summary: Summary, values: Mapping[str, float | None]) -> str:
         INTERVAL: f"interval_s: starts {value} s apart take {share} of the time by themselves",
         REQUESTS: f"requests_per_minute: our own pacing takes {share} of the time",
         TOKENS: f"tokens_per_minute: our own pacing takes {share} of the time",
-        UPSTREAM_REQUESTS: f"the upstream: its requests a minute take {share} of the time by themselves",
+        UPSTREAM_REQUESTS: f"the upstream: its limit of requests takes {share} of the time by itself",
         UPSTREAM_TOKENS: f"the upstream: its tokens a minute take {share} of the time by themselves",
-        PAUSE: f"the upstream: it asked everybody to wait for {share} of the time",
-        BREAKER: f"the upstream: it was down, or not trusted yet, for {share} of the time",
+        UPSTREAM_IN_FLIGHT: f"the upstream: the calls that it takes at one time are in use {share} of the time",
+        PAUSE: f"the upstream: it was closed because it throttled for {share} of the time",
+        BREAKER: f"the upstream: it was closed because it failed for {share} of the time",
     }[blamed.limit]
+
+
+def learned_in_words(learned: Learned, runs: int) -> str:
+    """What the gate knew of an upstream at the end."""
+    share = f"{percent(learned.refused_share)} of the last calls were refused"
+    some = learned.refused_share >= 0.005
+    if learned.state != State.OPEN:
+        return learned.state + (f"; {learned.limit}" if learned.limit else "")
+    if not learned.limit:
+        return f"no limit; {share}" if some else "no limit"
+    of_runs = f" (first run; {learned.limited_runs} of {runs} have a limit)" if runs > 1 else ""
+    return learned.limit + of_runs + (f"; {share}" if some else "")
 
 
 def step_in_words(step: Step) -> str:

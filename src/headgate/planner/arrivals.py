@@ -3,11 +3,11 @@
 import asyncio
 import math
 import random
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any, Final, Protocol
 
 from headgate.core.errors import DeadlineExceeded, HeadgateError, Refused
-from headgate.core.messages import CHARS_PER_TOKEN
+from headgate.core.messages import CHARS_PER_TOKEN, Lane, Message, Reply
 from headgate.core.ports.clock import Chance
 from headgate.gateway import Gateway
 from headgate.planner.books import ANSWERED, EXPIRED, FAILED, REFUSED, Books, Item
@@ -18,6 +18,14 @@ from headgate.runner.tasks import Task
 
 TASK: Final = "plan"
 _MOST_SUBMITTED: Final = 1000
+
+
+class Complete(Protocol):
+    """Takes one call: the gateway, or the SDK alone."""
+
+    async def __call__(
+        self, *, model: str, messages: Sequence[Message], lane: Lane, deadline_s: float | None
+    ) -> Reply: ...
 
 
 class Arrivals:
@@ -35,18 +43,29 @@ class Arrivals:
 
     async def come(self, gateway: Gateway, load: Load) -> None:
         """Let all of this load arrive; returns when its callers have their answers. Jobs go on."""
-        await self._world.clock.sleep(load.start_s)
-        if load.kind == "many":
-            await self._ask_many(gateway, load)
-            return
-        async with asyncio.TaskGroup() as group:
-            for after_s, count in list(_groups(load, self._chance)):
-                await self._world.clock.sleep(after_s)
-                if load.kind == "jobs":
+        match load.kind:
+            case "calls":
+                await self.call(gateway.complete, load)
+            case "jobs":
+                async for count in self._in_time(load):
                     await self._submit(gateway, load, count)
-                else:
-                    for _ in range(count):
-                        group.create_task(self._ask(gateway, load))
+            case _:
+                await self._world.clock.sleep(load.start_s)
+                await self._ask_many(gateway, load)
+
+    async def call(self, complete: Complete, load: Load) -> None:
+        """The same for callers, whoever takes their calls."""
+        async with asyncio.TaskGroup() as group:
+            async for count in self._in_time(load):
+                for _ in range(count):
+                    group.create_task(self._ask(complete, load))
+
+    async def _in_time(self, load: Load) -> AsyncIterator[int]:
+        """How many arrive, when they do."""
+        await self._world.clock.sleep(load.start_s)
+        for after_s, count in list(_groups(load, self._chance)):
+            await self._world.clock.sleep(after_s)
+            yield count
 
     def _arrive(self, load: Load) -> Item:
         return self._books.arrive(load.its_lane, hurried=load.deadline_s is not None)
@@ -77,13 +96,13 @@ class Arrivals:
 
     # ---- Calls ----------------------------------------------------------------------------------------
 
-    async def _ask(self, gateway: Gateway, load: Load) -> None:
+    async def _ask(self, complete: Complete, load: Load) -> None:
         item = self._arrive(load)
         ends_at = math.inf if load.deadline_s is None else self._world.clock.now() + load.deadline_s
         while True:
             left_s = ends_at - self._world.clock.now()
             try:
-                reply = await gateway.complete(
+                reply = await complete(
                     model=self._model,
                     messages=self._messages,
                     lane=load.its_lane,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headgate.core import events
+from headgate.core.failures import FailureKind
 from headgate.core.job import JobState
 from headgate.core.job_rules import DEFERRED
 from headgate.core.messages import Lane
@@ -38,12 +39,19 @@ class Item:
         """From its arrival to the beginning of the call that answered it."""
         return self.called_at - self.arrived_at
 
+    @property
+    def took_s(self) -> float:
+        """From its arrival to its end."""
+        return self.ended_at - self.arrived_at
+
 
 @dataclass
 class UpstreamBooks:
     """What one upstream did."""
 
     calls: int = 0
+    throttled: int = 0
+    """Of these, answered with 429."""
     busy_s: float = 0.0
     tokens: int = 0
     answered: int = 0
@@ -132,6 +140,7 @@ class Books:
         upstream.calls += 1
         upstream.busy_s += duration_s
         upstream.tokens += event.usage.total_tokens if event.usage is not None else 0
+        upstream.throttled += event.failure is not None and event.failure.kind is FailureKind.THROTTLED
         if event.failure is None:
             upstream.answered += 1
             self._called_at[event.request_ids[0]] = self.now() - duration_s

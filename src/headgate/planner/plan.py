@@ -7,7 +7,7 @@ import msgspec
 from headgate.planner.advice import Advice, advise
 from headgate.planner.run import Bench, Changes, Run
 from headgate.planner.scenario import Scenario
-from headgate.planner.summary import Summary, play
+from headgate.planner.summary import Summary, play, play_alone
 from headgate.planner.sweep import Row, combinations, play_rows
 
 
@@ -19,6 +19,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     scenario: Scenario
     settings: Mapping[str, float | None]
     summary: Summary | None = None
+    alone: Summary | None = None
+    """The same calls with the official SDK and no gateway, where an upstream that refuses calls is described."""
     advice: Advice | None = None
     rows: Sequence[Row] = ()
 
@@ -39,4 +41,7 @@ def make_plan(
         return msgspec.structs.replace(plan, rows=rows), None
     summary, run = play(bench, scenario, changes=changes, seed=seed, runs=runs)
     advice = advise(bench, scenario, summary, changes=changes, seed=seed)
-    return msgspec.structs.replace(plan, summary=summary, advice=advice), run
+    alone = None
+    if scenario.compares:
+        alone = play_alone(bench, scenario, changes=changes, seed=seed, runs=summary.runs)
+    return msgspec.structs.replace(plan, summary=summary, alone=alone, advice=advice), run

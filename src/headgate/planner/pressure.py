@@ -23,10 +23,12 @@ REQUESTS: Final = "requests_per_minute"
 TOKENS: Final = "tokens_per_minute"
 UPSTREAM_REQUESTS: Final = "upstream requests"
 UPSTREAM_TOKENS: Final = "upstream tokens"
+UPSTREAM_IN_FLIGHT: Final = "upstream calls in flight"
 """The upstream's own limits, as they were described."""
 PAUSE: Final = "pause"
-"""The upstream asked everybody to wait."""
+"""The upstream was closed because it throttled."""
 BREAKER: Final = "breaker"
+"""It was closed because it failed."""
 LOAD: Final = "load"
 """The work itself takes so long to arrive."""
 
@@ -68,8 +70,9 @@ def _of_run(run: Run, scenario: Scenario, values: Values) -> dict[str, float]:
         INTERVAL: set_to[INTERVAL] * first.calls / span_s,
         REQUESTS: _per_minute(first.calls, set_to[REQUESTS], span_s),
         TOKENS: _per_minute(first.tokens, set_to[TOKENS], span_s),
-        UPSTREAM_REQUESTS: _per_minute(first.answered, shape.requests_per_minute or 0, span_s),
+        UPSTREAM_REQUESTS: _upstream_requests(first.answered, shape, span_s),
         UPSTREAM_TOKENS: _per_minute(first.tokens, shape.tokens_per_minute or 0, span_s),
+        UPSTREAM_IN_FLIGHT: first.busy_s / span_s / shape.max_in_flight if shape.max_in_flight else 0.0,
         PAUSE: min(first.paused_s, span_s) / span_s,
         BREAKER: open_s / span_s,
         LOAD: run.last_arrival_s / span_s,
@@ -81,6 +84,16 @@ def _slots(scenario: Scenario, set_to: Mapping[str, float]) -> float:
     if any(load.its_lane is Lane.INTERACTIVE for load in scenario.loads):
         return set_to[SLOTS]
     return max(1.0, set_to[SLOTS] - set_to["reserved_slots"])
+
+
+def _upstream_requests(answered: int, shape: UpstreamShape, span_s: float) -> float:
+    """Of its limits of requests, the one that was used most."""
+    windows, window_s = shape.requests_per_window or (0, 0.0)
+    return max(
+        _per_minute(answered, shape.requests_per_minute or 0, span_s),
+        answered / shape.requests_per_second / span_s if shape.requests_per_second else 0.0,
+        answered / windows * window_s / span_s if windows else 0.0,
+    )
 
 
 def _per_minute(used: float, limit: float, span_s: float) -> float:

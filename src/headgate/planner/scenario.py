@@ -51,23 +51,39 @@ class UpstreamShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     throttled: Share = 0.0
     """The share of calls that is answered 429 by chance."""
     retry_after_s: Seconds | None = None
-    """What those are told to wait; nothing is told unless it is set."""
+    """What a 429 tells to wait; unless set, chance tells nothing and a limit the time until there is room."""
     failing: Share = 0.0
     """The share of calls that ends with 503."""
     failure_latency_s: Seconds = 0.2
     """The time to a 429 or a 503."""
     requests_per_minute: Limit | None = None
-    """The upstream's real limit: above it it answers 429 with a Retry-After."""
+    """The upstream's real limit: above it it answers 429."""
     tokens_per_minute: Limit | None = None
+    requests_per_second: Limit | None = None
+    requests_per_window: tuple[Limit, Above0] | None = None
+    """(requests, seconds): so many in each window of this length, then 429 until it ends."""
+    max_in_flight: Limit | None = None
+    """Calls at one time; more are answered 429."""
     outages: Sequence[tuple[float, float]] = ()
     """(start, end) in seconds from the beginning: every call gets 503."""
 
     @property
     def by_chance(self) -> bool:
         """Whether two runs can differ: waits between attempts are spread by chance, so every failure counts."""
-        spread = read_latency(self.latency, self.first_token_s, 1).sigma
-        limited = self.requests_per_minute is not None or self.tokens_per_minute is not None
-        return bool(spread or self.throttled or self.failing or limited or self.outages)
+        return self.refuses or bool(read_latency(self.latency, self.first_token_s, 1).sigma)
+
+    @property
+    def refuses(self) -> bool:
+        """Some calls are not answered: by chance, above a limit, or while it is down."""
+        limits = (
+            self.requests_per_minute,
+            self.tokens_per_minute,
+            self.requests_per_second,
+            self.requests_per_window,
+            self.max_in_flight,
+        )
+        limited = any(limit is not None for limit in limits)
+        return bool(self.throttled or self.failing or self.outages) or limited
 
     def __post_init__(self) -> None:
         read_latency(self.latency, 0.0, 1)
@@ -159,6 +175,16 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         shapes = [*self.upstreams.values(), *([self.upstream] if self.upstream is not None else [])]
         by_load = any(load.per_s is not None or load.come_back for load in self.loads)
         return by_load or not shapes or any(shape.by_chance for shape in shapes)
+
+    @property
+    def refuses(self) -> bool:
+        shapes = [*self.upstreams.values(), *([self.upstream] if self.upstream is not None else [])]
+        return any(shape.refuses for shape in shapes)
+
+    @property
+    def compares(self) -> bool:
+        """Calls to an upstream that refuses some: the SDK alone could make them, too."""
+        return self.refuses and all(load.calls and not load.come_back for load in self.loads)
 
     def cost(self, span_s: float) -> float:
         """What playing it costs, in items: a worker looks around every second, whether anything happens or not."""

@@ -10,7 +10,7 @@ import msgspec
 
 from headgate.planner.books import ANSWERED, EXPIRED, UNFINISHED
 from headgate.planner.pressure import Pressure, pressures
-from headgate.planner.run import Bench, Changes, Run, run_once
+from headgate.planner.run import Bench, Changes, Run, run_alone, run_once
 from headgate.planner.scenario import Scenario
 
 MOST_RUNS: Final = 20
@@ -37,8 +37,21 @@ class Waits(msgspec.Struct, frozen=True):
     p99_s: float
 
 
+class Learned(msgspec.Struct, frozen=True, kw_only=True):
+    """What the gate knew of one upstream at the end of the first run, and what is common to all runs."""
+
+    upstream: str
+    state: str
+    limit: str
+    """In words; empty: none."""
+    limited_runs: int
+    """Runs that ended with a limit."""
+    refused_share: float
+    """The share of its last calls that it refused, the mean over the runs."""
+
+
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts are means over the runs, `span_s` is the median."""
+    """Counts are means over the runs; `span_s`, `p50_s` and `p99_s` are medians."""
 
     runs: int
     items: int
@@ -47,7 +60,12 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     span_high_s: float
     ends: Mapping[str, float]
     waits: Sequence[Waits]
+    p50_s: float | None
+    """From the arrival to the answer, of those that were answered."""
+    p99_s: float | None
     calls: float
+    throttled: float
+    """Of these calls, answered with 429."""
     retries: float
     fallbacks: float
     put_back: float
@@ -57,11 +75,16 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Runs that were not finished by `finish_by_s`."""
     missed_deadline: tuple[float, float, float] | None
     """The share of callers whose own deadline passed: the mean, the least and the most of all runs."""
-    pressures: Sequence[Pressure]
+    pressures: Sequence[Pressure] = ()
+    learned: Sequence[Learned] = ()
+
+    @property
+    def answered(self) -> float:
+        return self.ends.get(ANSWERED, 0.0)
 
     @property
     def lost(self) -> float:
-        return self.items - self.ends.get(ANSWERED, 0.0)
+        return self.items - self.answered
 
     @property
     def p99_wait_s(self) -> float:
@@ -82,10 +105,20 @@ def play(
         most = MOST_RUNS if scenario.by_chance else 1
         runs = max(1, min(most, int(CHEAP / scenario.cost(first.span_s))))
     more = [run_once(bench, scenario, changes=changes, seed=seed + number) for number in range(1, runs)]
-    return summarise([first, *more], scenario, bench.values(changes)), first
+    found, values = [first, *more], bench.values(changes)
+    summary = msgspec.structs.replace(
+        summarise(found, scenario), pressures=pressures(found, scenario, values), learned=_learned(found)
+    )
+    return summary, first
 
 
-def summarise(runs: Sequence[Run], scenario: Scenario, values: Mapping[str, float | None]) -> Summary:
+def play_alone(bench: Bench, scenario: Scenario, *, changes: Changes, seed: int, runs: int) -> Summary:
+    """The same callers, under the same seeds, with the SDK and no gateway."""
+    seeds = range(seed, seed + runs)
+    return summarise([run_alone(bench, scenario, changes=changes, seed=each) for each in seeds], scenario)
+
+
+def summarise(runs: Sequence[Run], scenario: Scenario) -> Summary:
     spans = [run.span_s for run in runs]
     late = None
     if (finish_by_s := scenario.finish_by_s) is not None:
@@ -99,7 +132,10 @@ def summarise(runs: Sequence[Run], scenario: Scenario, values: Mapping[str, floa
         span_high_s=max(spans),
         ends=_mean_counts([Counter(item.end for item in run.books.items) for run in runs]),
         waits=_waits(runs),
+        p50_s=_took(runs, 0.5),
+        p99_s=_took(runs, 0.99),
         calls=fmean(sum(upstream.calls for upstream in run.books.upstreams.values()) for run in runs),
+        throttled=fmean(sum(upstream.throttled for upstream in run.books.upstreams.values()) for run in runs),
         retries=fmean(run.books.retries for run in runs),
         fallbacks=fmean(run.books.fallbacks for run in runs),
         put_back=fmean(run.books.put_back for run in runs),
@@ -107,7 +143,6 @@ def summarise(runs: Sequence[Run], scenario: Scenario, values: Mapping[str, floa
         cost_usd=fmean(costs) if costs else None,
         late=late,
         missed_deadline=_missed(runs),
-        pressures=pressures(runs, scenario, values),
     )
 
 
@@ -143,6 +178,25 @@ def _waits(runs: Sequence[Run]) -> list[Waits]:
     return [
         Waits(lane, *(median(percentile(waits, share) for waits in by_run) for share in (0.5, 0.99)))
         for lane, by_run in sorted(found.items(), reverse=True)
+    ]
+
+
+def _took(runs: Sequence[Run], share: float) -> float | None:
+    """The median over the runs that answered anything."""
+    took = [[item.took_s for item in run.books.items if item.end == ANSWERED] for run in runs]
+    return median(percentile(of_run, share) for of_run in took if of_run) if any(took) else None
+
+
+def _learned(runs: Sequence[Run]) -> list[Learned]:
+    return [
+        Learned(
+            upstream=first.upstream,
+            state=first.state,
+            limit=first.limit,
+            limited_runs=sum(bool(run.learned[place].limit) for run in runs),
+            refused_share=fmean(run.learned[place].refused_share for run in runs),
+        )
+        for place, first in enumerate(runs[0].learned)
     ]
 
 
