@@ -23,6 +23,7 @@ from headgate.core.events import Event
 from headgate.core.job import Job, JobState
 from headgate.core.ports.store import Store
 from headgate.gateway import Gateway
+from headgate.mounting import App
 from headgate.planner import virtual
 from headgate.providers.simulated import SimulatedProvider
 from headgate.runner.jobs import JobHandle
@@ -91,6 +92,7 @@ class JobStages:
         self._make_store = make_store
         self._ids = map("{:020}".format, itertools.count())
         self._open: list[JobStage] = []
+        self._apps: list[App] = []
 
     @property
     def now(self) -> float:
@@ -100,13 +102,20 @@ class JobStages:
         self,
         *upstreams: Mapping[str, Any],
         tasks: Iterable[Task[Any, Any]] = (),
+        app: App | None = None,
         work: bool = True,
         jobs: Mapping[str, Any] | None = None,
         models: Mapping[str, Any] | None = None,
         providers: Mapping[str, wiring.ProviderKind] = wiring.PROVIDERS,
         **settings: Any,
     ) -> JobStage:
-        """A gateway whose model `m` has these upstreams: one that answers after a second, unless said otherwise."""
+        """A gateway whose model `m` has these upstreams: one that answers after a second, unless said otherwise.
+
+        Of an `app` that is built by hand it runs the tasks; the app is closed in the end.
+        """
+        if app is not None:
+            self._apps.append(app)
+            tasks = [*tasks, *app.tasks]
         listed = [{"provider": "simulated", **one} for one in upstreams or ({"latency_s": 1.0},)]
         rules = {"retry": STEADY, **(jobs or {})}
         file = {"data_dir": str(self.folder), "models": {"m": {"upstreams": listed}, **(models or {})}}
@@ -128,8 +137,12 @@ class JobStages:
 
     async def aclose(self) -> None:
         """Whatever still runs is given back; a test that wants to see how closes its gateways itself."""
-        for stage in self._open:
-            await stage.gateway.aclose(drain_s=0.0)
+        try:
+            for stage in self._open:
+                await stage.gateway.aclose(drain_s=0.0)
+        finally:
+            for app in self._apps:
+                app.close()
 
 
 def on_job_stages(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:

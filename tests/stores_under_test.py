@@ -29,6 +29,28 @@ POOLED = "pgbouncer"
 PATIENCE_S = 120.0
 """A store that hangs is a failure with a name, not a run that never ends."""
 _ids = itertools.count()
+ROW_BYTES = 1024
+"""What a row counts besides its contents."""
+_SIZES = {
+    "sqlite": """
+        select tenant, 1024 + octet_length(input) + coalesce(octet_length(metadata), 0) + coalesce(octet_length(webhook), 0)
+            + iif(finished_at is null, 0, coalesce(octet_length(result), 0) + coalesce(octet_length(history), 0)) as bytes
+        from jobs join inputs using (seq)
+        union all select tenant, 1024 + octet_length(result) from steps
+        union all select tenant, 1024 + coalesce(octet_length(response_body), 0) from idempotency_keys
+        union all select tenant, 1024 + octet_length(body) from records where collection <> 'files'""",
+    "postgres": """
+        select tenant, 1024 + octet_length(input) + coalesce(octet_length(metadata), 0)
+            + coalesce(octet_length(webhook), 0) as bytes from headgate.jobs
+        union all
+        select tenant, 1024 + octet_length(input) + coalesce(octet_length(metadata), 0)
+            + coalesce(octet_length(webhook), 0) + coalesce(octet_length(result), 0)
+            + coalesce(octet_length(history), 0) from headgate.finished_jobs
+        union all select tenant, 1024 + octet_length(result) from headgate.steps
+        union all select tenant, 1024 + coalesce(octet_length(response_body), 0) from headgate.idempotency_keys
+        union all select tenant, 1024 + octet_length(body) from headgate.records where collection <> 'files'""",
+}
+"""What each row that counts stores, files left out."""
 
 
 def new_id() -> str:
@@ -90,12 +112,24 @@ def postgres_home(request: pytest.FixtureRequest, *, pooled: bool = False) -> Ho
 
 async def nodes_of(store: Store) -> list[str]:
     """The nodes a store knows. No verb tells: nobody but a test needs them all."""
-    if isinstance(store, SqliteStore):
-        found = await store._reader.run(lambda db: db.execute("select id from nodes").fetchall())
-    else:
-        database: Any = store._database  # type: ignore[attr-defined]  # the other one there is
-        found = await database.read("select id from headgate.nodes")
+    found = await _select(store, sqlite="select id from nodes", postgres="select id from headgate.nodes")
     return [str(row[0]) for row in found]
+
+
+async def bytes_of_rows(store: Store) -> dict[str, int]:
+    """The bytes of each tenant's rows, added up. `stored_bytes` tells what was counted while they changed."""
+    statements = {
+        kind: f"select tenant, sum(bytes) from ({sizes}) as sizes group by tenant having sum(bytes) > 0"
+        for kind, sizes in _SIZES.items()
+    }
+    return {str(tenant): int(size) for tenant, size in await _select(store, **statements)}
+
+
+async def _select(store: Store, *, sqlite: str, postgres: str) -> list[Any]:
+    if isinstance(store, SqliteStore):
+        return await store._reader.run(lambda db: db.execute(sqlite).fetchall())
+    database: Any = store._database  # type: ignore[attr-defined]  # the other one there is
+    return list(await database.read(postgres))
 
 
 @pytest.fixture

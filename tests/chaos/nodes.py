@@ -210,7 +210,9 @@ class Node:
                 await self._end()
 
 
-def settings_of(node: str, folder: Path, database: str, upstream: str, *, lease_s: float) -> dict[str, Any]:
+def settings_of(
+    node: str, folder: Path, database: str, upstream: str, *, lease_s: float, breaker: bool
+) -> dict[str, Any]:
     """What the node's settings file says."""
     quick = {"first_wait_s": 0.1, "longest_wait_s": 1.0}
     return {
@@ -229,6 +231,7 @@ def settings_of(node: str, folder: Path, database: str, upstream: str, *, lease_
                         "base_url": upstream,
                         "slots": 64,
                         "depth": 1000,
+                        "breaker": breaker,
                     }
                 ],
                 "retry": {"max_attempts": 4, **quick},

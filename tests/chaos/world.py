@@ -171,6 +171,7 @@ async def world(
     workers: int = 2,
     delay_s: float = 0.1,
     failing: float = 0.0,
+    breaker: bool = True,
 ) -> AsyncIterator[World]:
     """Start all of it; write the processes' logs into the books at the end."""
     books = Books(lease_s=lease_s, began=time.time())
@@ -183,7 +184,7 @@ async def world(
         nodes = []
         for name in names:
             wire = await stack.enter_async_context(Wire(server.url, name)) if server else None
-            nodes.append(_node(name, family, books, provider.url(name), wire))
+            nodes.append(_node(name, family, books, provider.url(name), wire, breaker=breaker))
         watched: Watched = (
             PostgresWatch(server.url, nodes) if server else SqliteWatch(family.site.folder / "headgate.db")
         )
@@ -220,14 +221,18 @@ def _raise_what_broke(tasks: list["asyncio.Task[None]"]) -> None:
             raise AssertionError(f"the {task.get_name()} has ended")
 
 
-def _node(name: str, family: Family, books: Books, upstream: str, wire: Wire | None) -> Node:
+def _node(
+    name: str, family: Family, books: Books, upstream: str, wire: Wire | None, *, breaker: bool
+) -> Node:
     """On PostgreSQL each has a folder of its own, as on a machine of its own: no lock file proves its death."""
     site = family.site
     folder: Path = site.folder / name if wire else site.folder
     folder.mkdir(exist_ok=True)
     config = site.folder / "settings" / f"{name}.json"
     database = wire.url if wire else "sqlite"
-    settings: dict[str, Any] = settings_of(name, folder, database, upstream, lease_s=books.lease_s)
+    settings: dict[str, Any] = settings_of(
+        name, folder, database, upstream, lease_s=books.lease_s, breaker=breaker
+    )
     write_settings(config, settings)
     words = ["serve", "--no-work"] if name.startswith("g") else ["work", "--drain", "15"]
     clocks = Clocks(site.folder / f"{name}.clocks")

@@ -68,11 +68,18 @@ async def take(
     places: int = 100,
     *,
     node: str = "n1",
-    after: str = "",
+    tenant: str = "local",
     suspects: int = 0,
     now: float = NOW,
 ) -> list[Claim]:
-    return await store.claim([Want(model, places, after)], node=node, suspects=suspects, now=now)
+    return await store.claim([Want(model, places, tenant)], node=node, suspects=suspects, now=now)
+
+
+async def take_named(store: Store, places: int = 100, *, node: str = "n1", now: float = NOW) -> list[Claim]:
+    """So many of each line that a look names."""
+    lines = (await store.ready(now=now)).lines
+    wants = [Want(model, places, tenant) for tenant, models in lines.items() for model in models]
+    return await store.claim(wants, node=node, suspects=0, now=now)
 
 
 async def take_suspects(store: Store, *, node: str = "n1", now: float = NOW) -> list[Claim]:
@@ -93,7 +100,9 @@ async def running(store: Store, job_id: str, *, node: str = "n1", now: float = N
     changes.setdefault("model", f"model of {job_id}")
     await join(store, node)
     await store.accept([a_job(job_id, **changes)], now=now)
-    (claim,) = await take(store, changes["model"], 1, node=node, now=now)
+    (claim,) = await take(
+        store, changes["model"], 1, node=node, tenant=changes.get("tenant", "local"), now=now
+    )
     return claim
 
 
@@ -108,7 +117,7 @@ async def suspect(store: Store, job_id: str, **changes: Any) -> Claim:
     """A job that was running at two crashes; the claim is the second of the lost ones."""
     claim = await running(store, job_id, **changes)
     await end(store, claim, Crashed())
-    (again,) = await take(store, claim.model, 1)
+    (again,) = await take(store, claim.model, 1, tenant=claim.tenant)
     await end(store, again, Crashed())
     return again
 
@@ -124,9 +133,15 @@ async def state_of(store: Store, job_id: str) -> JobState:
 
 
 async def reserve(
-    store: Store, claim: KeyClaim, *, node: str = "n1", now: float = NOW, unknown: Unknown = Unknown.RERUN
+    store: Store,
+    claim: KeyClaim,
+    *,
+    node: str = "n1",
+    now: float = NOW,
+    unknown: Unknown = Unknown.RERUN,
+    quota: int | None = None,
 ) -> Verdict:
-    return await store.reserve("local", claim, node=node, unknown=unknown, now=now)
+    return await store.reserve("local", claim, node=node, unknown=unknown, now=now, quota=quota)
 
 
 async def picture(store: Store, *, tenant: str = "local") -> dict[str, Any]:
@@ -144,4 +159,7 @@ async def picture(store: Store, *, tenant: str = "local") -> dict[str, Any]:
         "nodes": sorted(await nodes_of(store)),
         "records": await store.list_records(tenant, "pages", limit=10_000),
         "access keys": await store.access_keys(),
+        "stored bytes": await store.stored_bytes(),
+        "key check": await store.key_check(),
+        "webhook secrets": await store.webhook_secrets(tenant, now=NOW),
     }

@@ -183,9 +183,12 @@ class Reference(KeysAndRecords):
         for row in self.rows("scheduled"):
             if row.run_at <= now:
                 row.state = "suspect" if row.crashes >= 2 else "ready"
-        models = tuple(sorted({row.job.model for row in self.rows("ready")}))
+        pairs = sorted({(row.job.tenant, row.job.model) for row in self.rows("ready")})
+        lines: dict[str, tuple[str, ...]] = {}
+        for tenant, model in pairs:
+            lines[tenant] = (*lines.get(tenant, ()), model)
         next_at = min((row.run_at for row in self.rows("scheduled")), default=None)
-        return Ready(models, bool(self.rows("suspect")), next_at)
+        return Ready(lines, bool(self.rows("suspect")), next_at)
 
     def claim(self, wants: Sequence[Want], *, node: str, suspects: int, now: float) -> list[Claim]:
         if not self.lives(node):
@@ -193,20 +196,13 @@ class Reference(KeysAndRecords):
         line = sorted(self.rows("suspect"), key=lambda row: (row.due, row.seq))
         taken = [self._take(row, node, now) for row in line[:suspects]]
         for want in wants:
-            taken += [self._take(row, node, now) for row in self._in_turns(want)]
+            taken += [self._take(row, node, now) for row in self._line(want)]
         return taken
 
-    def _in_turns(self, want: Want) -> list[Row]:
-        lines: dict[str, list[Row]] = {}
-        for row in sorted(self.rows("ready"), key=lambda row: (row.due, row.seq)):
-            if row.job.model == want.model:
-                lines.setdefault(row.job.tenant, []).append(row)
-        turns = sorted(lines, key=lambda tenant: (tenant <= want.after_tenant, tenant))[: want.places]
-        if not turns:
-            return []
-        share, extra = divmod(want.places, len(turns))
-        mine = [lines[tenant][: share + (number < extra)] for number, tenant in enumerate(turns)]
-        return [line[turn] for turn in range(share + 1) for line in mine if turn < len(line)]
+    def _line(self, want: Want) -> list[Row]:
+        line = sorted(self.rows("ready"), key=lambda row: (row.due, row.seq))
+        mine = [row for row in line if (row.job.tenant, row.job.model) == (want.tenant, want.model)]
+        return mine[: want.places]
 
     def _take(self, row: Row, node: str, now: float) -> Claim:
         row.state, row.owner, row.started_at, row.cancel_at = "running", node, now, None

@@ -81,9 +81,10 @@ async def test_a_job_is_read_back_as_it_was_given(store: Store) -> None:
 async def test_a_claim_carries_what_was_given(store: Store) -> None:
     """A worker sees nothing but its claim: what is missing there is missing for good."""
     given = a_job("j", tenant="acme", model="m", priority=2, hold=False, revivable=False, timeout_s=3.5)
+    given = msgspec.structs.replace(given, access_key="key_1", batch_id="batch_1", metadata=b"{}")
     await join(store)
     await store.accept([given], now=NOW)
-    (claim,) = await take(store, "m", now=NOW + 1)
+    (claim,) = await take(store, "m", tenant="acme", now=NOW + 1)
 
     for name in msgspec.structs.asdict(claim):
         if hasattr(given, name):

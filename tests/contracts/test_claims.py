@@ -19,6 +19,7 @@ from contracts.job_stage import (
     state_of,
     suspect,
     take,
+    take_named,
     take_suspects,
 )
 from stores_under_test import Home, nodes_of, on_each_store
@@ -26,7 +27,7 @@ from stores_under_test import Home, nodes_of, on_each_store
 from headgate.core.job import Claim, JobState, Settled
 from headgate.core.job_rules import Completed, Crashed, Deferred
 from headgate.core.messages import Lane
-from headgate.core.ports.claims import Ready, Renewal, Want
+from headgate.core.ports.claims import MAX_LINES, Ready, Renewal, Want
 from headgate.core.ports.store import Store
 
 CROWDED = 10_000
@@ -132,19 +133,19 @@ async def test_a_stranger_claims_nothing(store: Store) -> None:
 @on_each_store
 async def test_an_empty_store_has_nothing_ready(store: Store) -> None:
     """A first start is the usual case, not an odd one."""
-    assert await store.ready(now=NOW) == Ready((), suspects=False, next_at=None)
+    assert await store.ready(now=NOW) == Ready({}, suspects=False, next_at=None)
 
 
 @on_each_store
-async def test_ready_names_the_models_and_the_next_time(store: Store) -> None:
+async def test_ready_names_the_lines_and_the_next_time(store: Store) -> None:
     """A worker asks for nothing it cannot get, and sleeps until the next job gets due."""
     await store.accept([a_job(model="b"), a_job(model="a"), a_job(model="b"), a_job()], now=NOW)
+    await store.accept([a_job(model="a", tenant="acme")], now=NOW)
     await store.accept([a_job(model="late", run_at=NOW + 60), a_job(run_at=NOW + 30)], now=NOW)
 
     ready = await store.ready(now=NOW)
 
-    assert set(ready.models) == {"", "a", "b"}
-    assert len(ready.models) == 3
+    assert ready.lines == {"acme": ("a",), "local": ("", "a", "b")}
     assert (ready.suspects, ready.next_at) == (False, NOW + 30)
 
 
@@ -154,12 +155,12 @@ async def test_a_scheduled_job_is_claimed_only_after_its_time_and_a_look(store: 
     await join(store)
     await store.accept([a_job("j", run_at=NOW + 30)], now=NOW)
     assert await take(store, now=NOW + 29) == []
-    assert (await store.ready(now=NOW + 29.9)).models == ()
+    assert (await store.ready(now=NOW + 29.9)).lines == {}
     assert await take(store, now=NOW + 29.9) == []
 
     ready = await store.ready(now=NOW + 30)
 
-    assert ready == Ready(("",), suspects=False, next_at=None)
+    assert ready == Ready({"local": ("",)}, suspects=False, next_at=None)
     assert ids(await take(store, now=NOW + 30)) == ["j"]
 
 
@@ -190,7 +191,7 @@ async def test_a_model_whose_jobs_are_all_taken_is_not_ready(store: Store) -> No
     """Otherwise workers would ask for it for ever."""
     await running(store, "j", model="m")
 
-    assert await store.ready(now=NOW) == Ready((), suspects=False, next_at=None)
+    assert await store.ready(now=NOW) == Ready({}, suspects=False, next_at=None)
 
 
 # ---- Who goes first --------------------------------------------------------------------------------------------------
@@ -264,82 +265,111 @@ async def test_a_job_sent_back_at_once_keeps_its_place(store: Store) -> None:
     await store.settle([], now=NOW)
 
 
-# ---- Whose turn it is --------------------------------------------------------------------------------------------------
+# ---- What a look names ------------------------------------------------------------------------------------------------
 
 
 @on_each_store
-async def test_tenants_take_turns_however_much_one_has_waiting(store: Store) -> None:
-    """One customer's ten thousand jobs must not keep another's two waiting for hours."""
+async def test_a_look_names_every_tenant_however_many_models_one_has_jobs_for(store: Store) -> None:
+    """A model's name is anybody's to invent: a thousand of them must not push another tenant's out of sight."""
+    crowd = [a_job(model=f"m{number:05}", tenant="big") for number in range(3 * MAX_LINES)]
+    await store.accept([*crowd, a_job(model="zzz", tenant="small"), a_job(tenant="a")], now=NOW)
+
+    ready = await store.ready(now=NOW)
+
+    assert ready.lines["small"] == ("zzz",)
+    assert ready.lines["a"] == ("",)
+    assert len(ready.lines["big"]) == MAX_LINES // 3
+    assert ready.more
+
+
+@on_each_store
+async def test_looks_that_follow_each_other_leave_no_line_out(store: Store) -> None:
+    """Each begins where the one before had to stop, for every tenant by itself, and goes round."""
+    names = {
+        "big": [f"m{number:05}" for number in range(1203)],
+        "large": ["", *(f"n{number}" for number in range(700))],
+    }
+    jobs = [a_job(model=model, tenant=tenant) for tenant, models in names.items() for model in models]
+    await store.accept([*jobs, a_job(model="one", tenant="small")], now=NOW)
+    seen: Counter[tuple[str, str]] = Counter()
+    ready: Ready | None = None
+    for _ in range(12):
+        ready = await store.ready(now=NOW, after=ready)
+        assert sum(map(len, ready.lines.values())) <= MAX_LINES
+        seen.update((tenant, model) for tenant, models in ready.lines.items() for model in models)
+
+    assert seen["small", "one"] == 12
+    for tenant, models in names.items():
+        looks = Counter(seen[tenant, model] for model in models)
+        assert sum(looks.values()) == len(models)
+        assert set(looks) <= {12 * 333 // len(models), 12 * 333 // len(models) + 1}
+
+
+@on_each_store
+async def test_more_tenants_than_a_look_names_take_turns(store: Store) -> None:
+    """Of each one model then: the next look names the others."""
+    tenants = [f"t{number:05}" for number in range(MAX_LINES + 500)]
+    await store.accept([a_job(tenant=tenant, model=model) for tenant in tenants for model in "ab"], now=NOW)
+
+    first = await store.ready(now=NOW)
+    second = await store.ready(now=NOW, after=first)
+
+    assert (len(first.lines), len(second.lines)) == (MAX_LINES, MAX_LINES)
+    assert {*first.lines, *second.lines} == {*tenants}
+    assert {first.lines[tenants[0]], second.lines[tenants[0]]} == {("a",), ("b",)}
+
+
+@on_each_store
+async def test_a_look_that_named_all_says_so_and_the_next_begins_anew(store: Store) -> None:
+    await store.accept([a_job(tenant=tenant, model=model) for tenant in "ab" for model in "xy"], now=NOW)
+
+    first = await store.ready(now=NOW)
+
+    assert first == Ready({"a": ("x", "y"), "b": ("x", "y")}, suspects=False, next_at=None)
+    assert await store.ready(now=NOW, after=first) == first
+
+
+@on_each_store
+async def test_a_line_is_named_whatever_tenant_and_model_are_called(store: Store) -> None:
+    """Databases sort names in many ways; in none of them may a line fall between two."""
+    await join(store)
+    names = ["B", "a", "Z", "_", "ä", "Ä", "é", "10", "9", "日本", "a b", "a-b", "ab", "A", "ß", "~", "😀"]
+    await store.accept([a_job(tenant=one, model=other) for one in names for other in names], now=NOW)
+
+    ready = await store.ready(now=NOW)
+
+    assert {tenant: {*models} for tenant, models in ready.lines.items()} == {
+        tenant: {*names} for tenant in names
+    }
+    assert {len(models) for models in ready.lines.values()} == {len(names)}
+    wants = [Want(model, 2, tenant) for tenant, models in ready.lines.items() for model in models]
+    claims = await store.claim(wants, node="n1", suspects=0, now=NOW)
+    assert [(claim.tenant, claim.model) for claim in claims] == [(want.tenant, want.model) for want in wants]
+
+
+@on_each_store
+async def test_a_line_is_one_tenants_for_one_model(store: Store) -> None:
+    """However long another tenant's line for the same model is."""
     await join(store)
     await store.accept([a_job(tenant="big", run_at=NOW - 60) for _ in range(CROWDED)], now=NOW)
-    small = [a_job(tenant=tenant) for tenant in ("ada", "bob", "zoe") for _ in range(2)]
-    await store.accept(small, now=NOW)
+    await store.accept([a_job("mine"), a_job("other model", model="m")], now=NOW)
 
-    claims = await take(store, places=8)
+    claims = await store.claim([Want("", 2), Want("", 3, "big")], node="n1", suspects=0, now=NOW)
 
-    assert [claim.tenant for claim in claims] == ["ada", "big", "bob", "zoe"] * 2
-    assert {claim.tenant for claim in await take(store, places=8)} == {"big"}
-
-
-@on_each_store
-async def test_with_fewer_places_than_tenants_the_cursor_goes_round(store: Store) -> None:
-    """Each claim starts after the tenant that was served last."""
-    await join(store)
-    await store.accept([a_job(tenant=tenant) for tenant in "abcde" for _ in range(4)], now=NOW)
-    cursor, served = "", []
-    for _ in range(10):
-        claims = await take(store, places=2, after=cursor)
-        served += [claim.tenant for claim in claims]
-        cursor = served[-1]
-
-    assert served == list("abcde") * 4
-
-
-@on_each_store
-async def test_a_turn_is_given_whatever_the_tenants_are_called(store: Store) -> None:
-    """Databases sort names in many ways; in none of them may a tenant fall between two turns."""
-    await join(store)
-    tenants = ["B", "a", "Z", "_", "ä", "Ä", "é", "10", "9", "日本", "a b", "a-b", "ab", "A", "ß", "~", "😀"]
-    await store.accept([a_job(tenant=tenant) for tenant in tenants for _ in range(2)], now=NOW)
-    cursor, served = "", []
-    for _ in range(2 * len(tenants)):
-        (claim,) = await take(store, places=1, after=cursor)
-        served.append(claim.tenant)
-        cursor = claim.tenant
-
-    assert Counter(served[: len(tenants)]) == dict.fromkeys(tenants, 1)
-    assert served[len(tenants) :] == served[: len(tenants)]
-
-
-@on_each_store
-async def test_a_cursor_of_a_tenant_that_is_gone_still_points(store: Store) -> None:
-    """The tenant served last may have nothing left, or never have been; the turn goes on after its name."""
-    await join(store)
-    await store.accept([a_job(tenant=tenant) for tenant in "ace"], now=NOW)
-
-    assert [claim.tenant for claim in await take(store, places=2, after="b")] == ["c", "e"]
-    assert [claim.tenant for claim in await take(store, places=2, after="zzz")] == ["a"]
-
-
-@on_each_store
-async def test_a_tenant_alone_gets_all_places(store: Store) -> None:
-    """Turns are for crowds."""
-    await join(store)
-    await store.accept([a_job(tenant="one") for _ in range(7)], now=NOW)
-
-    assert len(await take(store, places=7, after="one")) == 7
+    assert [claim.tenant for claim in claims] == ["local", "big", "big", "big"]
+    assert claims[0].id == "mine"
 
 
 @on_each_store
 async def test_asking_until_nothing_comes_leaves_nothing(store: Store) -> None:
     """A claim may bring fewer than there are, but none only when there is none: nothing is stranded."""
     await join(store)
-    chance = random.Random(3)
-    jobs = [a_job(tenant=chance.choice("aabbbbbcd"), priority=chance.randrange(10)) for _ in range(200)]
+    rng = random.Random(3)
+    jobs = [a_job(tenant=rng.choice("aabbbbbcd"), priority=rng.randrange(10)) for _ in range(200)]
     await store.accept(jobs, now=NOW)
     claimed: list[Claim] = []
-    while claims := await take(store, places=9, after=claimed[-1].tenant if claimed else ""):
-        assert len(claims) <= 9
+    while claims := await take_named(store, 3):
+        assert len(claims) <= 3 * 4
         claimed += claims
 
     assert sorted(ids(claimed)) == sorted(job.id for job in jobs)
@@ -379,7 +409,7 @@ async def test_a_suspect_is_claimed_only_by_who_asks_for_suspects(store: Store) 
 
     ready = await store.ready(now=NOW)
 
-    assert ready == Ready((), suspects=True, next_at=None)
+    assert ready == Ready({}, suspects=True, next_at=None)
     assert await take(store, "m") == []
     (claim,) = await take_suspects(store)
     assert (claim.id, claim.crashes, claim.lease) == ("s", 2, lost.lease + 1)
@@ -404,7 +434,7 @@ async def test_a_suspect_that_waits_comes_back_as_a_suspect(store: Store) -> Non
     await end(store, claim, TRANSIENT)
 
     assert (await store.ready(now=NOW)).suspects is False
-    assert await store.ready(now=NOW + 60) == Ready((), suspects=True, next_at=None)
+    assert await store.ready(now=NOW + 60) == Ready({}, suspects=True, next_at=None)
     assert await take(store, "m", now=NOW + 60) == []
     assert ids(await take_suspects(store, now=NOW + 60)) == ["s"]
 
@@ -417,7 +447,7 @@ async def test_a_revived_suspect_is_still_a_suspect(store: Store) -> None:
     await end(store, claim, TRANSIENT)
     assert await store.revive(["s"], now=NOW + 9999, expires_after_s=100) == 1
 
-    assert await store.ready(now=NOW + 9999) == Ready((), suspects=True, next_at=None)
+    assert await store.ready(now=NOW + 9999) == Ready({}, suspects=True, next_at=None)
     assert ids(await take_suspects(store)) == ["s"]
 
 
@@ -496,7 +526,7 @@ async def test_no_two_workers_get_the_same_job(store: Store, home: Home) -> None
 
     async def work(number: int) -> None:
         mine = stores[number % 2]
-        while claims := await take(mine, places=3 + number % 3, node=nodes[number]):
+        while claims := await take_named(mine, 1 + number % 2, node=nodes[number]):
             handed_out.extend(ids(claims))
             for claim in claims:
                 assert await end(mine, claim, Completed(b"1")) is Settled.APPLIED

@@ -335,7 +335,7 @@ async def test_follow_ups_wait_like_any_job(store: Store) -> None:
     await end(store, claim, Completed(b"1", follow_ups=follow_ups))
     ready = await store.ready(now=NOW)
 
-    assert (ready.models, ready.next_at) == (("m",), NOW + 50)
+    assert (ready.lines, ready.next_at) == ({"acme": ("m",)}, NOW + 50)
     (job,) = await store.select(JobFilter(tenant="acme"), limit=9)
     assert (job.id, job.state) == ("now", JobState.PENDING)
     assert (await found(store, "now")).input == {"text": "hello"}

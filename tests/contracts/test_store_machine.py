@@ -25,7 +25,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from stores_under_test import Home, nodes_of
+from stores_under_test import Home, bytes_of_rows, nodes_of
 
 from headgate.core.errors import HeadgateError
 from headgate.core.failures import Failure, FailureKind
@@ -82,6 +82,11 @@ deaths: st.SearchStrategy[Outcome] = st.sampled_from(
         Failed(Failure(kind=FailureKind.REJECTED)),
     ]
 )
+
+
+def lines(places: int) -> list[Want]:
+    """So much of every line there may be."""
+    return [Want(model, places, tenant) for tenant in ("B", "a", "b") for model in ("", "m")]
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -216,7 +221,9 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(
         node=nodes,
         wants=st.lists(
-            st.builds(Want, models, st.integers(0, 3), st.sampled_from(["", "a", "B"])), max_size=2
+            st.builds(Want, models, st.integers(0, 3), tenants),
+            max_size=3,
+            unique_by=lambda want: (want.tenant, want.model),
         ),
         suspects=st.integers(0, 2),
     )
@@ -230,7 +237,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.live_and_die(node, "join")
         self.both("ready", now=self.now)
         before = len(self.claims)
-        self.claim(node, [Want("", places), Want("m", places)], 2)
+        self.claim(node, lines(places), 2)
         for claim in self.claims[before:] if step else []:
             self.both("save_step", claim.id, claim.lease, name="begin", result=b"1", now=self.now)
 
@@ -304,7 +311,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.an_outage(data, node, stop)
         self.time_passes(3600.0, "ready")
         self.revive(patient=True)
-        self.claim(node, [Want("", 1), Want("m", 1)], 1)
+        self.claim(node, lines(1), 1)
         self.live_and_die(node, "renew")
 
     def settle(self, pairs: list[tuple[Claim, Outcome]]) -> None:
@@ -481,7 +488,7 @@ class StoreMachine(RuleBasedStateMachine):
         lost = sorted(await store.lost(limit=ALL), key=lambda one: one.claim.id)
         assert lost == sorted(reference.lost(limit=ALL), key=lambda one: one.claim.id)
         stopping = _by_id(await store.uncancelled(before=EVER, limit=ALL))
-        assert stopping == reference.uncancelled(before=EVER, limit=ALL)
+        assert stopping == _by_id(reference.uncancelled(before=EVER, limit=ALL))
         for now in (self.now, self.now + 61.0, EVER):
             assert sorted(await store.revivable(now=now, limit=ALL)) == reference.revivable(
                 now=now, limit=ALL
@@ -491,6 +498,8 @@ class StoreMachine(RuleBasedStateMachine):
             assert await store.batch_jobs(batch, **page) == reference.batch_jobs(batch, **page)
             counts = await store.batch_counts(batch, tenant=tenant)
             assert counts == reference.batch_counts(batch, tenant=tenant)
+        stored = await store.stored_bytes()
+        assert {name: size for name, size in stored.items() if size} == await bytes_of_rows(store)
         # A time before all times: it shows who stands in line and promotes nobody.
         assert _settled_order(await store.ready(now=0.0)) == reference.ready(now=0.0)
 
@@ -530,7 +539,8 @@ def _by_id(claims: list[Claim]) -> list[Claim]:
 def _settled_order(answer: Any) -> Any:
     """Answers whose order nobody promises, in one order."""
     if isinstance(answer, Ready):
-        return Ready(tuple(sorted(answer.models)), answer.suspects, answer.next_at)
+        named = {tenant: tuple(sorted(answer.lines[tenant])) for tenant in sorted(answer.lines)}
+        return Ready(named, answer.suspects, answer.next_at)
     if isinstance(answer, Renewal):
         return Renewal(answer.alive, answer.beats, tuple(sorted(answer.cancelled)))
     return answer

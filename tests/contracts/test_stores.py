@@ -45,6 +45,7 @@ VERBS: dict[str, Verb] = {
     "count": lambda store: store.count(),
     "backlog": lambda store: store.backlog(dead_since=NOW),
     "waiting_by_tenant": lambda store: store.waiting_by_tenant(),
+    "stored_bytes": lambda store: store.stored_bytes(),
     "cancel": lambda store: store.cancel("j", now=NOW),
     "batch_counts": lambda store: store.batch_counts("b", tenant="local"),
     "batch_jobs": lambda store: store.batch_jobs("b", tenant="local", limit=1),
@@ -72,6 +73,7 @@ VERBS: dict[str, Verb] = {
     "revive": lambda store: store.revive(["j"], now=NOW, expires_after_s=1),
     "cool": lambda store: store.cool(["j"], until=NOW),
     "prune": lambda store: store.prune(before=NOW, limit=1),
+    "prune_files": lambda store: store.prune_files(before="file-1", limit=1),
     "purge_keys": lambda store: store.purge_keys(now=NOW, limit=1),
     "reserve": lambda store: reserve(store, a_key()),
     "mark_sent": lambda store: store.mark_sent("local", a_key(), 1),
@@ -88,6 +90,9 @@ VERBS: dict[str, Verb] = {
     "find_record": lambda store: store.find_record("local", "pages", "u"),
     "list_records": lambda store: store.list_records("local", "pages", limit=1),
     "delete_record": lambda store: store.delete_record("local", "pages", "r"),
+    "key_check": lambda store: store.key_check(b"mine"),
+    "webhook_secrets": lambda store: store.webhook_secrets("local", now=NOW),
+    "add_webhook_secret": lambda store: store.add_webhook_secret("local", b"sealed", now=NOW),
 }
 NO_VERBS = {
     "open",

@@ -23,7 +23,7 @@ from contracts.job_stage import (
     take,
     take_suspects,
 )
-from stores_under_test import Home, nodes_of, on_each_store
+from stores_under_test import ROW_BYTES, Home, nodes_of, on_each_store
 
 from headgate.core.errors import RecordExists
 from headgate.core.idempotency import Replay, Run
@@ -491,9 +491,50 @@ async def test_a_live_job_survives_everything_upkeep_does(store: Store, home: Ho
         assert await keeper.expire(now=NOW + 100, limit=9) == []
         assert await keeper.revivable(now=EVER, limit=9) == []
         assert await keeper.prune(before=EVER, limit=9) == 0
+        assert await keeper.prune_files(before="file-f", limit=9) == 0
         assert await keeper.purge_keys(now=EVER, limit=9) == 0
 
     assert await picture(store) == before
+
+
+# ---- Pruning files ------------------------------------------------------------------------------------------------------
+
+
+@on_each_store
+async def test_records_of_files_are_pruned_by_their_ids_oldest_first_and_no_others(store: Store) -> None:
+    """All tenants' in one order. A record of another collection stays, whatever its id says."""
+    for number, tenant in enumerate(["b", "a", "b", "a", "b"]):
+        file = a_record(f"file-{number}", collection="files", body=b'{"bytes":1}')
+        await store.put_records(tenant, [file], now=NOW)
+    await store.put_records("a", [a_record("file-0"), a_record("file-0", collection="file")], now=NOW)
+    before = await store.stored_bytes()
+
+    bites = [await store.prune_files(before="file-4", limit=3) for _ in range(3)]
+
+    assert bites == [3, 1, 0]
+    assert [file.id for file in await store.list_records("b", "files", limit=9)] == ["file-4"]
+    assert await store.list_records("a", "files", limit=9) == []
+    assert await store.get_record("a", "pages", "file-0") is not None
+    assert await store.get_record("a", "file", "file-0") is not None
+    a_file_bytes = ROW_BYTES + len(b'{"bytes":1}') + 1
+    after = {"a": before["a"] - 2 * a_file_bytes, "b": before["b"] - 2 * a_file_bytes}
+    assert await store.stored_bytes() == after
+
+
+@on_each_store
+async def test_two_that_prune_files_at_once_take_each_record_once(store: Store, home: Home) -> None:
+    other = await home.open()
+    files = [a_record(f"file-{number:02}", collection="files", body=b'{"bytes":1}') for number in range(40)]
+    await store.put_records("local", files, now=NOW)
+
+    pruned = await asyncio.gather(
+        *(keeper.prune_files(before="file-30", limit=5) for keeper in (store, other) * 5)
+    )
+    while bite := await store.prune_files(before="file-30", limit=5):
+        pruned.append(bite)
+
+    assert sum(pruned) == 30
+    assert len(await store.list_records("local", "files", limit=99)) == 10
 
 
 # ---- Purging keys --------------------------------------------------------------------------------------------------------

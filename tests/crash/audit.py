@@ -52,6 +52,17 @@ async def _read(site: Site, collections: Iterable[str]) -> Books:
     return Books({job.id: job for job in jobs}, effects, others, revoked)
 
 
+def secrets_in_force(site: Site) -> list[str]:
+    """The webhook secrets of the tenant `local`, decrypted, newest first."""
+
+    async def read() -> list[str]:
+        async with headgate.open(site.settings(), env={}) as gateway:
+            await gateway.durable.start()
+            return list(await gateway.webhooks._webhooks.secrets.in_force("local"))
+
+    return asyncio.run(read())
+
+
 async def _ids(gateway: Gateway) -> list[str]:
     ids: list[str] = []
     while page := await gateway.jobs.list(limit=PAGE, after=ids[-1] if ids else None):

@@ -19,6 +19,7 @@ import headgate
 from headgate.core.access import AccessTerms
 from headgate.core.idempotency import KeyClaim, Unknown
 from headgate.core.job import NewJob
+from headgate.core.record import RecordWrite
 from headgate.gateway import Gateway
 from headgate.machine.ids import random_id
 from headgate.runner.access_keys import AccessKeys
@@ -28,8 +29,8 @@ from headgate.runner.upkeep import Upkeep
 VERBS: Final = (
     *("migrate", "join", "accept", "put_records", "delete_record"),
     *("reserve", "mark_sent", "finish_key", "free_key", "keep_answer"),
-    *("add_access_key", "revoke_access_key"),
-    *("expire", "replay", "discard", "cancel", "cancel_batch", "prune"),
+    *("add_access_key", "revoke_access_key", "key_check", "add_webhook_secret"),
+    *("expire", "replay", "discard", "cancel", "cancel_batch", "prune", "prune_files"),
     *("bury_silent", "forget_nodes", "purge_keys"),
     *("make_due", "make_deferred_due"),
     *("claim", "promote", "save_step", "save_progress", "settle"),
@@ -52,6 +53,7 @@ async def gauntlet(*, settings: Mapping[str, Any], ledgers: str, name: str, befo
         await run.call_once(name)
         await run.call_in_vain()
         await run.make_keys()
+        await run.rotate_secret()
         await run.bury_and_raise()
         await run.forget_what_is_old()
         await gateway.work()
@@ -107,6 +109,11 @@ class Run:
         await keys.revoke(f"{self._name} revoked key")
         self._done.add(what="revoked", name=f"{self._name} revoked key")
 
+    async def rotate_secret(self) -> None:
+        """The first run makes the key that the secrets are encrypted with; all others must find the same."""
+        secret = await self._gateway.webhooks.rotate()
+        self._done.add(what="rotated", secret=secret)
+
     async def call_once(self, key: str) -> None:
         """Reserve, mark, finish: a direct call with a key, perhaps one that somebody died at."""
         reply = await self._gateway.complete(model="simulated/instant", messages=[USER], idempotency_key=key)
@@ -153,7 +160,7 @@ class Run:
         self._done.add(what="cancelled", ids=[handle.id for handle in lines])
 
     async def forget_what_is_old(self) -> None:
-        """A job and a key of long ago are pruned and purged, and a node that fell silent is forgotten."""
+        """A job, a file and a key of long ago are pruned and purged, and a node that fell silent is forgotten."""
         store = self._gateway._durable.store
         long_ago = time.time() - MONTHS_S
         job = NewJob(
@@ -163,6 +170,10 @@ class Run:
         await store.cancel(job.id, now=long_ago)
         await self._upkeep.prune()
         self._done.add(what="pruned", ids=[job.id])
+        file = RecordWrite(collection="files", id=f"file-{0:012}{self._name}", body=b'{"bytes":0}')
+        await store.put_records("local", [file], now=long_ago)
+        await self._gateway.files.sweep()
+        self._done.add(what="pruned file", name=file.id)
         key = KeyClaim(endpoint="old", key=self._name, request_hash=b"-", expires_at=long_ago + 1)
         await store.reserve("local", key, node="unknown", unknown=Unknown.RERUN, now=long_ago)
         await store.join(f"silent-{self._name}")

@@ -79,7 +79,7 @@ def test_a_death_around_any_commit_leaves_all_or_nothing(family: Family, site: S
     family.worker(**JOBS)
     poisoned = audit.finish(site, within_s=LEASE_S + 5)
 
-    books = audit.open_books(site, "inputs", "kept", "dropped")
+    books = audit.open_books(site, "inputs", "kept", "dropped", "files")
     audit.check_promises(books, _done(site, "accepted"))
     audit.check_effects(site, books)
     audit.check_thoughts(site)
@@ -87,6 +87,7 @@ def test_a_death_around_any_commit_leaves_all_or_nothing(family: Family, site: S
     _check_accepts(site, books)
     _check_records(site, books)
     _check_keys(site, books)
+    _check_secrets(site)
     _check_answers(site)
     figure(
         f"{site.kind}: deaths around commits",
@@ -154,10 +155,12 @@ def _check_accepts(site: Site, books: Books) -> None:
 def _check_records(site: Site, books: Books) -> None:
     said = {
         what: {line["name"] for line in site.lines("done") if line["what"] == what}
-        for what in ("kept", "dropped")
+        for what in ("kept", "dropped", "pruned file")
     }
     assert said["kept"] <= books.records["kept"]
     assert not said["dropped"] & books.records["dropped"]
+    assert said["pruned file"]
+    assert not books.records["files"]
 
 
 def _check_keys(site: Site, books: Books) -> None:
@@ -169,6 +172,14 @@ def _check_keys(site: Site, books: Books) -> None:
     assert said["key"] <= books.revoked.keys()
     assert all(books.revoked[name] for name in said["revoked"])
     assert not any(revoked for name, revoked in books.revoked.items() if not name.endswith("revoked key"))
+
+
+def _check_secrets(site: Site) -> None:
+    """A secret that was shown can be decrypted and is in force, in its order; others may have been committed unseen."""
+    shown = [line["secret"] for line in site.lines("done") if line["what"] == "rotated"]
+    in_force = audit.secrets_in_force(site)
+    assert shown
+    assert [secret for secret in in_force if secret in shown] == shown[::-1]
 
 
 def _check_answers(site: Site) -> None:

@@ -18,6 +18,7 @@ def metrics_of(gateway: Gateway, **options: Any) -> Metrics:
         status=gateway.status,
         backlog=lambda: store.backlog(dead_since=math.inf),
         count_jobs=lambda: gateway.jobs.count(tenant=None),
+        stored_bytes=store.stored_bytes,
         epoch=gateway.now,
         **options,
     )

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from jobstage import JobStages, on_job_stages
 from observe.alerts_stage import CALM_S, ROUND_S, reject, watched, work
-from stage import USER
+from stage import USER, until_closed
 
 from headgate.apps.newsletter.ledger import Ledger, Run, RunState
 from headgate.core.errors import HeadgateError, StoreUnavailable
@@ -22,9 +22,9 @@ from headgate.observe.alerts import LOOK_EVERY_S
 WELL_S = 60.0
 
 
-def once(*script: Any) -> dict[str, Any]:
+def once(*script: Any, **upstream: Any) -> dict[str, Any]:
     """A model of its own, tried once a call, whose upstream answers by this script."""
-    upstream = {"provider": "simulated", "model": "instant", "script": list(script)}
+    upstream = {"provider": "simulated", "model": "instant", "script": list(script), **upstream}
     return {"once": {"upstreams": [upstream], "retry": {"max_attempts": 1}}}
 
 
@@ -92,11 +92,9 @@ async def test_names_that_clients_invent_make_one_alert(stages: JobStages, caplo
 
 @on_job_stages
 async def test_a_breaker_that_is_open_for_more_than_five_minutes(stages: JobStages, caplog: Any) -> None:
-    models = once(*[{"status": 503}] * 5, "ok")
+    models = once(outage=[[0, 60]])
     async with watched(stages, caplog, models=models, work=False) as seen:
-        for _ in range(5):
-            with pytest.raises(HeadgateError):
-                await seen.stage.gateway.complete(model="once", messages=USER)
+        await until_closed(seen.stage.gateway, "once")
         await seen.sleep(290)
         assert seen.active == []
         await seen.sleep(10 + 2 * ROUND_S)

@@ -59,7 +59,7 @@ async def expect_it_fires_and_clears(
 
 @on_job_stages
 async def test_more_than_a_tenth_of_the_requests_are_rejected(stages: JobStages, caplog: Any) -> None:
-    throttled = failing({"status": 429, "retry_after_s": 60})
+    throttled = failing(outcome={"status": 429, "retry_after_s": 60})
     async with watched(stages, caplog, {"model": "instant"}, models=throttled, work=False) as seen:
         await answered(seen, 18)
         await failed(seen, 2, deadline_s=5)
@@ -71,7 +71,7 @@ async def test_more_than_a_tenth_of_the_requests_are_rejected(stages: JobStages,
 
 @on_job_stages
 async def test_one_rejection_of_one_is_no_alert(stages: JobStages, caplog: Any) -> None:
-    throttled = failing({"status": 429, "retry_after_s": 60})
+    throttled = failing(outcome={"status": 429, "retry_after_s": 60})
     async with watched(stages, caplog, models=throttled, work=False) as seen:
         await failed(seen, 19, deadline_s=5)
         await seen.sleep(ROUND_S)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from headgate.core.events import Event, SlotsChanged, StrayAnswer
+from headgate.core.events import Event, LimitChanged, StrayAnswer
 from headgate.observe.ring import EventRing
 
 AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -68,10 +68,10 @@ def test_a_bounded_reading_goes_on_where_it_stopped() -> None:
 def test_what_is_not_wanted_moves_the_place_all_the_same() -> None:
     """Otherwise a reader of rare events would fall behind, and hear of a gap where it has missed nothing."""
     ring = ring_of(8)
-    ring(SlotsChanged(upstream="u", slots=2))
+    ring(LimitChanged(upstream="u", limit="limited to 2 calls in flight"))
     ring(stray(10))
 
-    reading = ring.read(0, lambda event: isinstance(event, SlotsChanged), 100)
+    reading = ring.read(0, lambda event: isinstance(event, LimitChanged), 100)
 
     assert ([one.number for one in reading.found], reading.upto) == ([9], 10)
 

@@ -1,6 +1,7 @@
 """Deliveries with all their parts, in virtual time: the real worker and store, and receivers on real sockets."""
 
 import itertools
+import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -249,7 +250,10 @@ async def test_a_receiver_says_when_to_come_back_and_a_cut_answer_is_a_failure(s
 
 
 @on_job_stages
-async def test_addresses_of_strangers_are_guarded_and_the_operator_s_is_trusted(stages: JobStages) -> None:
+async def test_addresses_of_strangers_are_guarded_and_the_operator_s_is_trusted(
+    stages: JobStages, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="headgate")
     with receiving(stages) as receiver:
         stage = await stages.open(tasks=[work], webhooks={"url": receiver.url()})
         await receiver.up()
@@ -257,7 +261,10 @@ async def test_addresses_of_strangers_are_guarded_and_the_operator_s_is_trusted(
         await stage.ended("work", {}, webhook=f"http://127.1:{receiver.port}/inside")
         refused, told = sorted(await delivered(stage), key=lambda job: job.state, reverse=True)
         assert (refused.state, refused.reason, refused.attempts) == (JobState.DEAD_LETTER, "permanent", 1)
-        assert "leads to 127.0.0.1: this machine" in (refused.error or "")
+        stranger = f"http://127.1:{receiver.port}"
+        assert refused.error == f"rejected: {stranger} leads to an address that is not allowed"
+        assert "127.0.0.1" not in str(refused), "where a name leads is not for tenants"
+        assert f"job {refused.id} failed: {stranger} leads to 127.0.0.1: this machine" in caplog.text
         assert told.state is JobState.COMPLETED
         assert [message.path for message in receiver.received] == ["/hook"]
         assert receiver.url() not in str(told), "tenants see their deliveries, not the operator's address"
@@ -358,6 +365,23 @@ async def test_a_job_that_ends_again_is_news(stages: JobStages) -> None:
         first, second = receiver.received
         assert (first.told["type"], second.told["type"]) == ("job.dead_letter", "job.completed")
         assert first.id != second.id
+
+
+@on_job_stages
+async def test_a_rotated_secret_signs_for_a_day(stages: JobStages) -> None:
+    stage = await open_stage(stages)
+    desk = stage.gateway.webhooks
+    with receiving(stages) as receiver:
+        await receiver.up()
+        old = await desk.secret()
+        new = await desk.rotate()
+        for wait_s in (23 * HOUR_S, 2 * HOUR_S):
+            await stage.world.clock.sleep(wait_s)
+            await stage.ended("work", {}, webhook=receiver.url())
+            await delivered(stage)
+        within, later = receiver.received
+    assert (within.is_signed_with(new), within.is_signed_with(old)) == (True, True)
+    assert (later.is_signed_with(new), later.is_signed_with(old)) == (True, False)
 
 
 @on_job_stages

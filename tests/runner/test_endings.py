@@ -67,6 +67,7 @@ async def durable(stages: JobStages, stage: JobStage, follow_ups: FollowUps) -> 
         own._calls,
         rules=own.rules,
         idempotency=own.idempotency,
+        quota=own.quota,
         folder=stages.folder / "nodes",
         clock=stages.world.clock,
         chance=stages.world.chance,

@@ -73,6 +73,16 @@ async def test_throttled_jobs_wait_and_lose_no_attempt(stages: JobStages, hint: 
     jobs = await _ends(stage, asks, list(range(50)), max_attempts=1)
     assert _answered(jobs)
     assert stage.provider.calls == 52
+    assert sum(job.deferrals for job in jobs) == 2
+
+
+@on_each_loop
+async def test_jobs_wait_out_a_model_that_throttles_everything(stages: JobStages) -> None:
+    throttled = {"status": 429, "retry_after_s": 0.05}
+    stage = await stages.open({"latency_s": 0.01, "slots": 4, "script": [throttled] * 10}, tasks=TASKS)
+    jobs = await _ends(stage, asks, list(range(50)), max_attempts=1)
+    assert _answered(jobs)
+    assert stage.provider.calls == 60
     assert stage.told(GatePaused)
 
 

@@ -14,6 +14,7 @@ import headgate
 from headgate import Context, Failure, FailureKind, JobState, Reject, RetryLater, Skip
 from headgate.core import errors
 from headgate.core.events import JobSettled
+from headgate.core.failures import CLOSED
 
 HAPPENS: list[Callable[[], Any]] = []
 """What the task does at its attempts, one after the other; the last one over and over."""
@@ -189,6 +190,13 @@ def _failure(kind: FailureKind, **more: Any) -> Failure:
     return Failure(kind=kind, message="words", **more)
 
 
+def _late(*, attempts: int) -> errors.DeadlineExceeded:
+    """A deadline that passed after so many calls; without any the job only waited for its turn."""
+    error = errors.DeadlineExceeded("x")
+    error.attempts = attempts
+    return error
+
+
 TRANSIENT = _failure(FailureKind.TRANSIENT, status=503)
 COUNTED: list[tuple[Exception, str]] = [
     (errors.UpstreamUnavailable("x", failure=TRANSIENT, attempts=1), "transient"),
@@ -198,7 +206,7 @@ COUNTED: list[tuple[Exception, str]] = [
         "invalid_output",
     ),
     (errors.UpstreamBroken("x", failure=_failure(FailureKind.BROKEN), attempts=1), "broken"),
-    (errors.DeadlineExceeded("x"), "transient"),
+    (_late(attempts=1), "transient"),
     (errors.CheckBroken("x"), "broken"),
     (errors.SettingsError("x"), "broken"),
     (errors.HeadgateError("x"), "broken"),
@@ -277,11 +285,12 @@ UNCOUNTED: list[tuple[Exception, float]] = [
     (errors.StoreUnavailable("x"), 5),
     (errors.Draining("x", retry_after_s=5), 0),
     (errors.Preempted("x"), 0),
+    (_late(attempts=0), 5),
     (
         errors.UpstreamMisconfigured("x", failure=_failure(FailureKind.MISCONFIGURED), attempts=1),
         30,
     ),
-    (errors.UpstreamUnavailable("x", failure=TRANSIENT, attempts=0), 1),
+    (errors.UpstreamUnavailable("x", failure=_failure(FailureKind.TRANSIENT, code=CLOSED)), 1),
     (
         httpx.HTTPStatusError(
             "x",

@@ -11,7 +11,7 @@ from wire import Wire
 from headgate.core.errors import StoreUnavailable
 from headgate.core.idempotency import InProgress, KeyClaim, Run, Unknown
 from headgate.core.job import Accepted, JobState, Settled
-from headgate.core.job_rules import Completed, Crashed, Deferred
+from headgate.core.job_rules import SUSPECT_AFTER, Completed, Crashed, Deferred
 from headgate.core.ports.claims import Want
 from headgate.core.record import RecordWrite
 from headgate.planner import virtual
@@ -33,7 +33,8 @@ def test_two_stores_that_claim_at_once_never_get_the_same_job(postgres_url: str)
             got: Counter[str] = Counter()
 
             async def work(store: PostgresStore) -> None:
-                while claims := await store.claim([Want("m", 17)], node="n", suspects=0, now=NOW):
+                wants = [Want("m", 3, f"t{number}") for number in range(7)]
+                while claims := await store.claim(wants, node="n", suspects=0, now=NOW):
                     got.update(claim.id for claim in claims)
                     await store.settle([after(claim) for claim in claims], now=NOW)
 
@@ -89,16 +90,20 @@ def test_a_caller_that_gives_up_strands_no_claims(postgres_url: str) -> None:
 
 
 def test_what_was_claimed_before_the_trouble_is_handed_out(postgres_url: str) -> None:
-    """Two models wanted; the connection breaks at the second: the first one's jobs are the worker's."""
+    """A suspect and others wanted; the connection breaks at the others: the suspect is the worker's."""
 
     async def main() -> None:
         async with Wire(postgres_url) as wire, opened(f"{wire.url}?listen=off") as store:
-            await store.accept([a_job(id="first"), a_job(id="second", model="unlucky")], now=NOW)
+            await store.accept([a_job(id="first")], now=NOW)
+            for _ in range(SUSPECT_AFTER):
+                (claim,) = await store.claim([Want("m", 1)], node="n", suspects=0, now=NOW)
+                await store.settle([after(claim, Crashed())], now=NOW)
+            await store.accept([a_job(id="second", model="unlucky")], now=NOW)
             wire.cut_at(b"unlucky")
             wants = [Want("m", 1), Want("unlucky", 1)]
-            claims = await store.claim(wants, node="n", suspects=0, now=NOW)
+            claims = await store.claim(wants, node="n", suspects=1, now=NOW)
             assert [claim.id for claim in claims] == ["first"]
-            claims = await store.claim(wants, node="n", suspects=0, now=NOW)
+            claims = await store.claim(wants, node="n", suspects=1, now=NOW)
             assert [claim.id for claim in claims] == ["second"]
 
     asyncio.run(main())
@@ -218,7 +223,7 @@ def test_a_store_works_in_virtual_time(postgres_url: str) -> None:
             started = world.clock.now()
             assert await claimed(store) == []
             await world.clock.sleep(7 * 86_400)
-            assert (await store.ready(now=later)).models == ("m",)
+            assert (await store.ready(now=later)).lines == {"local": ("m",)}
             assert await claimed(store, now=later) == ["j"]
             assert world.clock.now() - started == 7 * 86_400
 

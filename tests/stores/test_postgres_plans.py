@@ -95,10 +95,11 @@ def check(url: str, statement: str, arguments: tuple[Any, ...], *indexes: str) -
 @pytest.mark.parametrize(
     ("name", "arguments", "indexes"),
     [
-        ("claim", ("m1", "tenant3", 64, "n", NOW, 1), ("jobs_ready",)),
-        ("claim", ("m1", "", 1, "n", NOW, 1), ("jobs_ready",)),
+        ("claim", (["tenant3", "tenant4"], ["m1", "m1"], [32, 32], "n", NOW, 1), ("jobs_ready",)),
+        ("claim", (["tenant3"], [""], [1], "n", NOW, 1), ("jobs_ready",)),
         ("claim_suspects", ("n", NOW, 1, 1), ("jobs_suspect", "jobs_pkey")),
-        ("look", (), ("jobs_ready", "jobs_scheduled", "jobs_suspect")),
+        ("look", ("", [], [], 1000), ("jobs_ready", "jobs_scheduled", "jobs_suspect")),
+        ("look", ("tenant7", ["tenant7"], ["m1"], 1000), ("jobs_ready", "jobs_scheduled", "jobs_suspect")),
         ("promote", (NOW + 1, 1000), ("jobs_scheduled", "jobs_pkey")),
         ("give_back", ("n", [1, 2]), ("jobs_owned",)),
         ("renew_node", ("n",), ("jobs_owned",)),
@@ -152,13 +153,17 @@ def test_settlements_go_by_the_primary_key(filled_url: str) -> None:
 
     async def claims() -> list[Any]:
         async with opened(filled_url) as store:
-            return list(await store.claim([Want("m2", 200)], node="n", suspects=0, now=NOW))
+            return list(
+                await store.claim(
+                    [Want("m2", 5, f"tenant{number}") for number in range(50)], node="n", suspects=0, now=NOW
+                )
+            )
 
     settlements = [after(claim) for claim in asyncio.run(claims())]
     final = columns(final_row(number, one, NOW) for number, one in enumerate(settlements))
     back = columns(back_row(number, one, NOW) for number, one in enumerate(settlements))
 
-    assert len(settlements) == 200
+    assert len(settlements) == 225
     check(filled_url, SQL.settle_final, tuple(final), "jobs_pkey")
     check(filled_url, SQL.settle_back, tuple(back), "jobs_pkey")
 

@@ -16,12 +16,11 @@ from headgate.stores.sqlite.jobs import _INDEXES, _STATES
 
 STATEMENTS = {
     # ---- claiming
-    "line": "SEARCH jobs USING INDEX jobs_ready (model=? AND tenant=?)",
+    "line": "SEARCH jobs USING INDEX jobs_ready (tenant=? AND model=?)",
     "suspects_line": "SCAN jobs USING INDEX jobs_suspect",
     "take": "SEARCH jobs USING INTEGER PRIMARY KEY (rowid=?)",
-    "next_tenant": "SEARCH jobs USING COVERING INDEX jobs_ready (model=? AND tenant>?)",
-    "first_model": "SCAN jobs USING COVERING INDEX jobs_ready",
-    "next_model": "SEARCH jobs USING COVERING INDEX jobs_ready (model>?)",
+    "ready_tenants": "SEARCH jobs USING COVERING INDEX jobs_ready (tenant>?)",
+    "ready_models": "SEARCH jobs USING COVERING INDEX jobs_ready (tenant=? AND model>?)",
     "any_suspect": "SCAN jobs USING COVERING INDEX jobs_suspect",
     "next_scheduled": "SEARCH jobs USING COVERING INDEX jobs_scheduled",
     "promote": "SEARCH jobs USING COVERING INDEX jobs_scheduled (run_at<?)",
@@ -106,8 +105,8 @@ def test_a_statement_goes_by_its_index(database: apsw.Connection, name: str, exp
         "expire",
         "revivable",
         "prune_jobs",
-        "next_tenant",
-        "next_model",
+        "ready_tenants",
+        "ready_models",
         "batch_jobs",
         "cancel_pending_of_batch",
         "cancel_running_of_batch",

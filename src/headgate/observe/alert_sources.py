@@ -10,7 +10,7 @@ from typing import Final
 from headgate.core.alert_rules import HOUR_S, LEAST_FREE_GB, Rule
 from headgate.core.alerts import Reading
 from headgate.core.errors import HeadgateError
-from headgate.core.health import Condition
+from headgate.core.hold import Condition
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.store import Store, StoreHealth
 from headgate.dispatch.status import QueueStatus
@@ -30,6 +30,7 @@ class Sources:
         models: Callable[[], Iterable[str]],
         store: Store,
         folder: Path,
+        min_free_bytes: int,
         failed_runs: Mapping[str, FailedRuns],
         clock: Clock,
     ) -> None:
@@ -37,6 +38,7 @@ class Sources:
         self._models = models
         self._store = store
         self._folder = folder
+        self._least_gb = max(LEAST_FREE_GB, min_free_bytes / 1e9)
         self._failed_runs = failed_runs
         self._clock = clock
         self._since: dict[tuple[Rule, str], float] = {}
@@ -49,7 +51,7 @@ class Sources:
     async def look(self) -> None:
         """At all that takes a while. One that fails does not keep the others from being looked at."""
         with self._clock.outside():
-            self._missing_gb = await asyncio.to_thread(_missing_gb, self._folder)
+            self._missing_gb = await asyncio.to_thread(_missing_gb, self._folder, self._least_gb)
         await self._look_at_backlog()
         for name, ask in self._failed_runs.items():
             await self._look_at_runs(name, ask)
@@ -104,9 +106,9 @@ def _subject(model: str, upstream: str, configured: set[str]) -> str:
     return upstream if model in configured else f"{upstream.partition('/')[0]}/*"
 
 
-def _missing_gb(folder: Path) -> float:
+def _missing_gb(folder: Path, least_gb: float) -> float:
     """How much less is free than should be; all of it where the disk cannot even be asked."""
     try:
-        return LEAST_FREE_GB - shutil.disk_usage(folder).free / 1e9
+        return least_gb - shutil.disk_usage(folder).free / 1e9
     except OSError:
-        return LEAST_FREE_GB
+        return least_gb

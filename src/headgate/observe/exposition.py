@@ -4,12 +4,14 @@ prometheus-client checks every name and label again for every sample: twenty mod
 Names and labels are our own here, and their text is kept.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 Key = tuple[str, ...]
 """The values of a metric's labels."""
 K = TypeVar("K", bound=Key)
+Tell = Callable[[], "Family"]
+"""Makes a metric when the page is asked for."""
 
 
 class Family(NamedTuple):

@@ -10,8 +10,6 @@ from typing import Final
 MOST_MEMBERS: Final = 100
 """Members of families with a name of their own. With 1,000 the page has 6 MB and takes half a second to write."""
 MOST_TASKS: Final = 200
-MOST_REPLAYERS: Final = 50
-"""Names of access keys and of people at a shell, who send dead letters back."""
 OTHER: Final = "other"
 
 

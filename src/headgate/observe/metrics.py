@@ -4,9 +4,11 @@ Each instance has a registry of its own. Labels are bounded (see `labels`), and 
 anything a provider wrote.
 """
 
+import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
@@ -15,7 +17,7 @@ from headgate.core.alerts import Alert
 from headgate.core.ports.jobs import Backlog
 from headgate.core.ports.store import StoreHealth
 from headgate.dispatch.status import QueueStatus
-from headgate.observe.exposition import Family, gauge, page
+from headgate.observe.exposition import Family, Tell, gauge, page
 from headgate.observe.gauges import GateGauges, alert_gauge, pause_gauge
 from headgate.observe.job_counts import JobCounts
 from headgate.observe.job_gauges import JobGauges
@@ -23,9 +25,15 @@ from headgate.observe.labels import MOST_MEMBERS, MOST_TASKS, BoundedNames, Mode
 from headgate.observe.request_counts import RequestCounts, UpstreamCounts
 from headgate.observe.tallies import Counter, Tallies
 
+logger = logging.getLogger("headgate")
+T = TypeVar("T")
 COUNTED_TOGETHER: Final = 500
 CountJobs = Callable[[], Awaitable[Mapping[str, int]]]
 LookAtJobs = Callable[[], Awaitable[Backlog]]
+
+
+async def _nothing() -> Mapping[str, int]:
+    return {}
 
 
 class Metrics:
@@ -33,7 +41,8 @@ class Metrics:
 
     `models` gives the configured names, `status` the gateway's status, `paused` the models that
     operators paused, `front_refusals` those whom the front door did not let in, `alerts` the active ones,
-    `loop_lag_s` how late the event loop's timers are, `backlog` and `count_jobs` the jobs of all tenants.
+    `loop_lag_s` how late the event loop's timers are, `backlog` and `count_jobs` the jobs of all tenants,
+    `stored_bytes` what each tenant stores.
     """
 
     def __init__(
@@ -47,6 +56,7 @@ class Metrics:
         loop_lag_s: Callable[[], float] = float,
         backlog: LookAtJobs | None = None,
         count_jobs: CountJobs | None = None,
+        stored_bytes: CountJobs = _nothing,
         now: Callable[[], float] = time.monotonic,
         epoch: Callable[[], float] = time.time,
         most_members: int = MOST_MEMBERS,
@@ -70,11 +80,12 @@ class Metrics:
             "headgate_store_seconds", "How long the database took, waiting for its turn included."
         ).row(())
         self._heard: list[events.Event] = []
+        self._left_out: set[str] = set()
         self._gates = GateGauges(status, names)
         self._jobs = (
             None
             if backlog is None or count_jobs is None
-            else JobGauges(backlog, count_jobs, now=now, epoch=epoch)
+            else JobGauges(backlog, count_jobs, stored_bytes, now=now, epoch=epoch)
         )
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
@@ -94,25 +105,59 @@ class Metrics:
         for event in heard:
             hearer = self._hearers.get(type(event))
             if hearer is not None:
-                hearer(event)
+                try:
+                    hearer(event)
+                except Exception as error:  # noqa: BLE001 - one event is lost, not the page and those after it
+                    self._leave_out(type(event).__name__, error)
 
     def exposition(self) -> bytes:
         """The page in Prometheus' text format 0.0.4. To be called in the event loop; it waits for nothing."""
-        return page(self.collect()).encode() + generate_latest(self._process)
+        told = page(self.collect()).encode(errors="backslashreplace")
+        return told + b"".join(self._safely([partial(generate_latest, self._process)]))
 
     def collect(self) -> Iterator[Family]:
-        """Every metric but those of the process."""
+        """Every metric but those of the process. One that cannot be made is left out."""
         self._count()
-        yield from self._tallies.collect()
-        yield self._refused_at_the_front()
-        yield from self._gates.collect()
-        yield pause_gauge(self._models(), self._paused())
-        yield alert_gauge(self._alerts())
-        lag = {(): self._loop_lag_s()}
-        yield gauge("headgate_loop_lag_seconds", "How late a timer was at worst within a minute.", (), lag)
+        sources = [self._tallies.collect, self._own, self._gates.collect]
         if self._jobs is not None:
-            yield from self._jobs.collect()
-        yield gauge("headgate_store_up", "0 while the database does not work.", (), {(): self._store_up})
+            sources.append(self._jobs.collect)
+        for tells in self._safely([partial(_listed, source) for source in sources]):
+            yield from self._safely(tells)
+
+    def _own(self) -> Iterator[Tell]:
+        yield self._refused_at_the_front
+        yield self._pauses
+        yield self._active_alerts
+        yield self._lag
+        yield self._up
+
+    def _pauses(self) -> Family:
+        return pause_gauge(self._models(), self._paused())
+
+    def _active_alerts(self) -> Family:
+        return alert_gauge(self._alerts())
+
+    def _lag(self) -> Family:
+        lag = {(): self._loop_lag_s()}
+        return gauge("headgate_loop_lag_seconds", "How late a timer was at worst within a minute.", (), lag)
+
+    def _up(self) -> Family:
+        return gauge("headgate_store_up", "0 while the database does not work.", (), {(): self._store_up})
+
+    def _safely(self, makers: Iterable[Callable[[], T]]) -> Iterator[T]:
+        for make in makers:
+            try:
+                made = make()
+            except Exception as error:  # noqa: BLE001 - who looks at metrics needs the others most of all
+                self._leave_out(str(make.args[0] if isinstance(make, partial) else make), error)
+            else:
+                yield made
+
+    def _leave_out(self, what: str, error: Exception) -> None:
+        """Said once: the page is asked for every few seconds."""
+        if what not in self._left_out:
+            self._left_out.add(what)
+            logger.error("the metrics leave out %s", what, exc_info=error)
 
     def _refused_at_the_front(self) -> Family:
         counted = Counter("headgate_front_refusals", "Requests whose key did not let them in.", "reason")
@@ -126,3 +171,7 @@ class Metrics:
 
     def _store_changed(self, event: events.StoreChanged) -> None:
         self._store_up = 1.0 if event.health == StoreHealth.OK else 0.0
+
+
+def _listed(source: Callable[[], Iterator[Tell]]) -> list[Tell]:
+    return list(source())

@@ -143,6 +143,10 @@ class RecentRequests:
         )
         return [_story(kept) for kept in islice(fitting, limit)]
 
+    def models(self, tenant: str) -> frozenset[str]:
+        """The models of a tenant's calls."""
+        return frozenset(end.model for _, end, _ in self._of(tenant))
+
     def _note(self, event: Step) -> None:
         for request_id in event.request_ids:
             steps = self._open.get(request_id)

@@ -142,6 +142,7 @@ class UpstreamCounts:
         self._fallbacks = counter(
             "headgate_fallbacks", "Requests that left an upstream for the next one.", *at, "reason"
         )
+        self._hedges = counter("headgate_hedges", "Second attempts of slow calls.", *at, "won")
         self._refusals = counter(
             "headgate_refusals", "Requests that a gate did not let in.", *at, "lane", "reason"
         )
@@ -158,6 +159,7 @@ class UpstreamCounts:
             events.AttemptEnded: self._attempt_ended,
             events.RetryScheduled: self._retry_scheduled,
             events.FellBack: self._fell_back,
+            events.Hedged: self._hedged,
             events.RequestRefused: self._refused,
             events.GatePaused: self._paused,
             events.BreakerChanged: self._breaker_changed,
@@ -180,6 +182,9 @@ class UpstreamCounts:
 
     def _fell_back(self, event: events.FellBack) -> None:
         self._fallbacks.add((*self._models.pair(event.model, event.upstream), event.reason))
+
+    def _hedged(self, event: events.Hedged) -> None:
+        self._hedges.add((*self._models.pair(event.model, event.second_upstream), str(event.won).lower()))
 
     def _refused(self, event: events.RequestRefused) -> None:
         at = self._models.pair(event.model, event.upstream)

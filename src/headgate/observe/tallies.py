@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import Final
 
-from headgate.observe.exposition import Family, Key, label_text
+from headgate.observe.exposition import Family, Key, Tell, label_text
 
 TINY_S: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0)
 """For what we add to a call."""
@@ -48,6 +48,9 @@ class Counter:
         if cell is None:
             cell = self._cells[key] = Cell(f"{self._name}{label_text(self._labels, key)}")
         return cell
+
+    def __repr__(self) -> str:
+        return self._name
 
     def add(self, key: Key, amount: float = 1.0) -> None:
         self.cell(key).value += amount
@@ -96,6 +99,9 @@ class Histogram:
         self._bounds = bounds
         self._rows: dict[Key, Row] = {}
 
+    def __repr__(self) -> str:
+        return self._name
+
     def row(self, key: Key) -> Row:
         row = self._rows.get(key)
         if row is None:
@@ -128,5 +134,5 @@ class Tallies:
         self._made.append(made)
         return made
 
-    def collect(self) -> Iterator[Family]:
-        return (tally.family() for tally in self._made)
+    def collect(self) -> Iterator[Tell]:
+        return (tally.family for tally in self._made)

@@ -11,6 +11,7 @@ from headgate.core.job import Ended, Job, JobState
 from headgate.core.messages import check_text
 from headgate.core.ports.clock import Clock
 from headgate.core.webhook import DELIVERY_EXPIRES_S, TASK, Message, WebhookEvent, encode_payload, metadata_of
+from headgate.core.webhook_wire import ALERTS
 from headgate.observe.webhooks import DISABLED, Webhooks, address_id
 from headgate.runner.durable import Durable
 from headgate.runner.jobs import JobHandle, Jobs
@@ -29,11 +30,15 @@ class WebhookDesk:
         self._clock = clock
         self._new_id = new_id
 
-    async def secret(self, *, tenant: str = "local") -> str:
-        """`whsec_…`: with it this tenant's receivers check that a message is from here."""
-        check_text("tenant", tenant)
-        await self._durable.start()
-        return self._webhooks.secret(tenant)
+    async def secret(self, *, tenant: str = "local", alerts: bool = False) -> str:
+        """`whsec_…`: with it this tenant's receivers, or those of alerts, check that a message is from here."""
+        owner = await self._owner(tenant, alerts=alerts)
+        return (await self._webhooks.secrets.in_force(owner))[0]
+
+    async def rotate(self, *, tenant: str = "local", alerts: bool = False) -> str:
+        """A new secret. For 24 hours messages carry the signature of the old one as well."""
+        owner = await self._owner(tenant, alerts=alerts)
+        return await self._webhooks.secrets.rotate(owner)
 
     async def list(
         self, *, limit: int = 100, after: str | None = None, tenant: str = "local"
@@ -76,11 +81,19 @@ class WebhookDesk:
         now = self._clock.utc().timestamp()
         payload = encode_payload(event, now, {"alert": name, **data})
         message = Message(id=f"msg_{self._new_id()}", payload=payload, alert=True)
-        return await self._submit(message, metadata_of(message, event, name), tenant="local")
+        # An operator must hear of a full disk, too.
+        return await self._submit(message, metadata_of(message, event, name), tenant="local", bounded=False)
 
-    async def _submit(self, message: Any, metadata: dict[str, Any], tenant: str) -> JobHandle:
+    async def _owner(self, tenant: str, *, alerts: bool) -> str:
+        check_text("tenant", tenant)
+        await self._durable.start()
+        return ALERTS if alerts else tenant
+
+    async def _submit(
+        self, message: Any, metadata: dict[str, Any], tenant: str, *, bounded: bool = True
+    ) -> JobHandle:
         asked = Submission(task=TASK, input=message, expires_after_s=DELIVERY_EXPIRES_S, metadata=metadata)
-        (handle,) = await self._jobs.submit_inside([asked], tenant=tenant, revivable=False)
+        (handle,) = await self._jobs.submit_inside([asked], tenant=tenant, revivable=False, bounded=bounded)
         return handle
 
 

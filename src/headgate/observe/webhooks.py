@@ -4,27 +4,29 @@ The jobs are written with the end itself, so none is lost and none is doubled; w
 is decided in `core/webhook` and `core/webhook_wire`.
 """
 
-import functools
 import hashlib
+import logging
 from collections.abc import Callable
 from typing import Final
 
 from headgate.core import events
 from headgate.core.batch_order import BATCH_TASK
-from headgate.core.errors import InvalidRequest, ProviderFailure
+from headgate.core.errors import InvalidRequest, ProviderFailure, SettingsError
 from headgate.core.job import Ended, NewJob
 from headgate.core.ports.clock import Chance, Clock
 from headgate.core.ports.store import Store
 from headgate.core.webhook import GRACE_S, TASK, Message, WebhookRules, deliveries
 from headgate.core.webhook_wire import (
+    ALERTS,
     SCHEDULE,
     Verdict,
     failure_of,
     signed_headers,
-    tenant_secret,
     verdict,
 )
+from headgate.machine.secret_key import SecretKey
 from headgate.observe.receivers import Receiver, Receivers
+from headgate.observe.webhook_secrets import WebhookSecrets
 from headgate.runner.context import Context
 from headgate.runner.outcomes import RetryLater, Skip
 from headgate.runner.tasks import Task, TaskTable
@@ -33,9 +35,12 @@ from headgate.transport.endpoint import split_url
 from headgate.transport.errors import UrlRefused
 from headgate.transport.guard import why_host_refused
 
+logger = logging.getLogger("headgate")
 DISABLED: Final = "webhooks.disabled"
 """The collection of addresses that answered 410, per tenant."""
 BUSY_S: Final = 1.0
+NO_KEY_S: Final = 60.0
+"""How long a delivery waits that this node cannot sign."""
 _USER_AGENT: Final = (b"user-agent", b"headgate")
 
 
@@ -52,6 +57,7 @@ class Webhooks:
         chance: Chance,
         emit: Callable[[events.Event], None],
         most_at_once: int,
+        secret_key: SecretKey,
         alert_url: str | None = None,
     ) -> None:
         self.rules = rules
@@ -66,6 +72,7 @@ class Webhooks:
         self._chance = chance
         self._emit = emit
         self._receivers = Receivers(most_at_once)
+        self.secrets = WebhookSecrets(store, secret_key, clock)
 
     def follow_ups(self, ended: Ended) -> tuple[NewJob, ...]:
         """What is to be written with the end of a job.
@@ -88,10 +95,6 @@ class Webhooks:
                 f"webhook: {origin} is {why}; such addresses are not called for others (webhooks.allow_private)",
                 param="webhook",
             )
-
-    def secret(self, tenant: str) -> str:
-        """What signs the messages to addresses that this tenant gave."""
-        return tenant_secret(tenant, self._store.secret)
 
     # ---- The task ---------------------------------------------------------------------------------------
 
@@ -150,24 +153,30 @@ class Webhooks:
 
     async def _post(self, ctx: Context, message: Message, url: str) -> Posted:
         trusted = message.url is None
-        secret = (self.rules.secret if trusted else None) or self.secret(ctx.job.tenant)
+        if trusted and self.rules.secret is not None:
+            secrets: tuple[str, ...] = (self.rules.secret,)
+        else:
+            secrets = await self._secrets_of(ALERTS if message.alert else ctx.job.tenant)
         payload = bytes(message.payload)
-        headers = signed_headers(message.id, payload, secret=secret, now=ctx.now())
-        fetcher = self._for_operator if trusted else self._for_strangers
+        headers = signed_headers(message.id, payload, secrets=secrets, now=ctx.now())
+        rules = FetchRules(
+            allow_private=trusted or self.rules.allow_private,
+            ports=None,
+            total_s=self.rules.timeout_s,
+            tenant=None if trusted else ctx.job.tenant,
+        )
         with self._clock.outside():
-            return await fetcher.post(url, payload, [*headers, _USER_AGENT])
+            return await Fetcher(rules).post(url, payload, [*headers, _USER_AGENT])
 
-    @functools.cached_property
-    def _for_operator(self) -> Fetcher:
-        return self._fetcher(allow_private=True)
-
-    @functools.cached_property
-    def _for_strangers(self) -> Fetcher:
-        return self._fetcher(allow_private=self.rules.allow_private)
-
-    def _fetcher(self, *, allow_private: bool) -> Fetcher:
-        rules = FetchRules(allow_private=allow_private, ports=None, total_s=self.rules.timeout_s)
-        return Fetcher(rules)
+    async def _secrets_of(self, owner: str) -> tuple[str, ...]:
+        try:
+            return await self.secrets.in_force(owner)
+        except SettingsError as error:
+            # A node that has the key delivers it, or this one does once its operator has set it right.
+            logger.error("webhooks cannot be signed: %s", error)  # noqa: TRY400 - the error says it all
+            raise RetryLater(
+                NO_KEY_S, "this node lacks the key that webhook secrets are encrypted with"
+            ) from error
 
     def _skip(self, ctx: Context, why: str) -> Skip:
         self._tell(ctx, "skipped")

@@ -4,18 +4,19 @@ import asyncio
 import enum
 import logging
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from headgate.core.errors import StoreUnavailable, UnknownModel
+from headgate.core.errors import ProviderFailure, StoreUnavailable, UnknownModel
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.job import Claim
 from headgate.core.job_rules import Cancelled, Completed, Deferred, Expired, Failed, Outcome, Skipped
 from headgate.core.ports.calls import Calls
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.store import Store
-from headgate.machine.context import JOB_ID
+from headgate.machine.context import ACCESS_KEY, JOB_ID
 from headgate.runner.context import Context
+from headgate.runner.key_meters import KeyMeters
 from headgate.runner.outcomes import ClaimLost, Reject, RetryLater, Skip, read_error
 from headgate.runner.payloads import encode
 from headgate.runner.tasks import Task, TaskTable
@@ -77,18 +78,26 @@ class Attempts:
     """Runs attempts: finds the task, gives it its context, reads what it returns or raises."""
 
     def __init__(
-        self, tasks: TaskTable, store: Store, calls: Calls, *, clock: Clock, new_id: Callable[[], str]
+        self,
+        tasks: TaskTable,
+        store: Store,
+        calls: Calls,
+        meters: KeyMeters,
+        *,
+        clock: Clock,
+        new_id: Callable[[], str],
     ) -> None:
         self._tasks = tasks
         self._store = store
         self._calls = calls
+        self._meters = meters
         self._clock = clock
         self._new_id = new_id
         self._blamed: set[str] = set()
         self._passed_on: dict[str, float] = {}
         """By model, when a job was last passed on."""
 
-    def gives_way(self, models: Sequence[str]) -> bool:
+    def gives_way(self, models: Iterable[str]) -> bool:
         """Whether jobs of these models were passed on lately: then others, who may know them all, go first."""
         if not self._passed_on:
             return False
@@ -98,6 +107,7 @@ class Attempts:
     async def run(self, attempt: Attempt) -> Outcome | None:
         """What came of it; None when the claim is somebody else's by now."""
         before = JOB_ID.set(attempt.claim.id)
+        ACCESS_KEY.set(attempt.claim.access_key)
         try:
             return await self._begin(attempt)
         except asyncio.CancelledError:
@@ -164,12 +174,15 @@ class Attempts:
     async def _run(self, task: Task[Any, Any], attempt: Attempt) -> Outcome:
         claim = attempt.claim
         deadline = self._clock.now() + claim.timeout_s
-        llm = self._calls.llm(claim, deadline=deadline, new_id=self._new_id)
+        meter = None if claim.access_key is None else await self._meters.find(claim.access_key)
+        llm = self._calls.llm(claim, deadline=deadline, new_id=self._new_id, meter=meter)
         context = attempt.context = Context(claim, llm, self._store, self._clock)
         try:
             return _read_value(await task.run(context, task.read(claim.input)), context)
         except Skip as skip:
             return Skipped(skip.reason, tuple(context.saved))
+        finally:
+            llm.close()
 
     def _read_error(self, error: BaseException, attempt: Attempt) -> Outcome | None:
         if attempt.stopped is not None and not isinstance(error, Reject | RetryLater):
@@ -178,6 +191,10 @@ class Attempts:
         try:
             if isinstance(error, Exception):
                 outcome = read_error(error, attempt.claim, self._clock)
+                failed = error if isinstance(error, ProviderFailure) else error.__cause__
+                if isinstance(failed, ProviderFailure) and failed.own is not None:
+                    # The job is its tenant's to read: addresses are here only.
+                    logger.info("job %s failed: %s", attempt.claim.id, failed.own)
                 if isinstance(outcome, Failed) and outcome.failure.kind is FailureKind.BROKEN:
                     # Most likely a mistake in the task: whoever mends it needs the line.
                     logger.warning(

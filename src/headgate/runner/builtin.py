@@ -11,8 +11,8 @@ from headgate.runner.tasks import Task
 
 _OURS = frozenset({"model", "messages", "input", "stream", "service_tier", "stream_options"})
 """What the gateway reads itself; everything else passes to the provider."""
-_NO_PARAMETERS = frozenset({"check", "self"})
-"""Names that mean something else where the call is made."""
+_NOT_FROM_OUTSIDE = frozenset({"check", "regenerations", "self"})
+"""What the code of a task says to its call. From a caller it is a mistake: no provider has a parameter of that name."""
 _JOBS_OWN = "-"
 """Stands for the model of the job, which is known to be there."""
 
@@ -24,8 +24,8 @@ def _params(body: dict[str, Any]) -> dict[str, Any]:
 def _refuse_strange(body: dict[str, Any]) -> None:
     if body.get("stream"):
         raise InvalidRequest("a job cannot stream: leave out stream, or set it to false", param="stream")
-    for name in _NO_PARAMETERS & body.keys():
-        raise InvalidRequest(f"{name} is no parameter of a call", param=name)
+    for name in sorted(_NOT_FROM_OUTSIDE & body.keys()):
+        raise InvalidRequest(f"{name} is no parameter of a call: leave it out", param=name)
 
 
 def _check_chat(body: dict[str, Any]) -> None:
@@ -42,12 +42,13 @@ def _check_embeddings(body: dict[str, Any]) -> None:
 
 async def _chat(ctx: Context, body: dict[str, Any]) -> dict[str, Any]:
     # To the job's model, which is the submission's if it named one, else the body's.
-    reply = await ctx.llm.complete(messages=body["messages"], **_params(body))
+    # As a mapping: nothing in a body may become an argument of ours.
+    reply = await ctx.llm.complete(messages=body["messages"], params=_params(body))
     return completion_body(reply, created=ctx.now())
 
 
 async def _embeddings(ctx: Context, body: dict[str, Any]) -> dict[str, Any]:
-    reply = await ctx.llm.embed(input=read_input(body["input"]), **_params(body))
+    reply = await ctx.llm.embed(input=read_input(body["input"]), params=_params(body))
     return embeddings_body(reply.vectors, reply.usage, model=reply.model)
 
 

@@ -186,20 +186,22 @@ class DeadLetters:
         key: KeyClaim | None = None,
     ) -> Sequence[Accepted]:
         now = self._now()
-        replayed = await self._durable.store.replay(
-            [job.id for job in jobs],
-            by=by,
-            now=now,
-            expires_after_s=self._durable.rules.expires_after_s,
-            tenant=tenant,
-            edit=edit,
-            key=key,
-        )
+        async with self._durable.quota.bound() as quota:
+            replayed = await self._durable.store.replay(
+                [job.id for job in jobs],
+                by=by,
+                now=now,
+                expires_after_s=self._durable.rules.expires_after_s,
+                tenant=tenant,
+                edit=edit,
+                key=key,
+                quota=quota,
+            )
         done = {one.id for one in replayed if one.created}
         if done:
             ended = [job.finished_at for job in jobs if job.id in done and job.finished_at is not None]
             waited_s = tuple(max(0.0, now - at.timestamp()) for at in ended)
-            self._emit(events.JobsReplayed(by=by, count=len(done), waited_s=waited_s))
+            self._emit(events.JobsReplayed(by=by, count=len(done), waited_s=waited_s, tenant=tenant))
         return replayed
 
     def _now(self) -> float:

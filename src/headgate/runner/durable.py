@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from headgate.core import events
@@ -13,7 +13,9 @@ from headgate.core.job_rules import JobRules
 from headgate.core.ports.calls import Calls
 from headgate.core.ports.clock import Chance, Clock
 from headgate.core.ports.store import Store, StoreHealth
+from headgate.machine.disk import Quota
 from headgate.runner.attempt import Attempts
+from headgate.runner.key_meters import KeyMeters
 from headgate.runner.node import Node
 from headgate.runner.room import Room
 from headgate.runner.settling import Emit, Settling
@@ -37,6 +39,7 @@ class Durable:
         *,
         rules: JobRules,
         idempotency: IdempotencyRules,
+        quota: Quota,
         folder: Path,
         clock: Clock,
         chance: Chance,
@@ -44,11 +47,11 @@ class Durable:
         emit: Emit,
         follow_ups: FollowUps = nothing_follows,
         check_webhook: Callable[[str], None] = lambda _url: None,
+        check_key: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.store = store
         self.tasks = tasks
-        self.rules = rules
-        self.idempotency = idempotency
+        self.rules, self.idempotency, self.quota = rules, idempotency, quota
         self.started = False
         self.node = Node(store, folder=folder, clock=clock, new_id=new_id, lease_s=rules.lease_s)
         self.watch = Watch(store, clock)
@@ -69,14 +72,15 @@ class Durable:
         self._upkeep = Upkeep(
             store, self.node, self._settling, calls, rules=rules, clock=clock, chance=chance
         )
-        self._attempts = Attempts(tasks, store, calls, clock=clock, new_id=new_id)
+        self.meters = KeyMeters(store, clock)
+        self._attempts = Attempts(tasks, store, calls, self.meters, clock=clock, new_id=new_id)
         self._calls = calls
         self.clock = clock
         self._emit = emit
+        self._check_key = check_key
         self._worker: Worker | None = None
         self._starting = asyncio.Lock()
-        self._closed = False
-        self._opened = False
+        self._closed = self._opened = False
 
     async def start(self) -> None:
         """Open the store; enough to submit and to look. Calling it again costs nothing."""
@@ -92,10 +96,12 @@ class Durable:
             self.started = True
 
     async def join(self) -> None:
-        """Be a node of the store, as whoever holds jobs or keys must."""
+        """Be a node of the store, as whoever holds jobs or keys must. Refused with another secret key than the store's."""
         await self.start()
         async with self._starting:
             if not self.node.joined:
+                if self._check_key is not None:
+                    await self._check_key()
                 await self.node.start()
 
     async def work(self) -> None:

@@ -137,6 +137,7 @@ class Jobs:
         batch_id: str | None = None,
         revivable: bool = True,
         inside: bool = True,
+        bounded: bool = True,
     ) -> Sequence[JobHandle]:
         """As `submit_many`, for headgate's own rooms: tasks that cannot be submitted by name, jobs of a batch.
 
@@ -151,6 +152,7 @@ class Jobs:
             batch_id=batch_id,
             revivable=revivable,
             inside=inside,
+            bounded=bounded,
         )
         return [self._handle(one, tenant) for one in accepted]
 

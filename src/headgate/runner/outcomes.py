@@ -1,5 +1,7 @@
 """How a task says what came of it, and what its exceptions mean for the job."""
 
+import msgspec
+
 from headgate.core.errors import (
     CallFailed,
     DeadlineExceeded,
@@ -7,17 +9,24 @@ from headgate.core.errors import (
     HeadgateError,
     InvalidRequest,
     Preempted,
+    ProviderFailure,
+    QuotaExceeded,
     Refused,
     StateConflict,
+    UnknownModel,
     UpstreamMisconfigured,
 )
-from headgate.core.failures import Failure, FailureKind
+from headgate.core.failures import CLOSED, Failure, FailureKind
 from headgate.core.foreign import classify
 from headgate.core.job import Claim
 from headgate.core.job_rules import Deferred, Failed, Outcome
 from headgate.core.ports.clock import Clock
 
 LEAST_WAIT_S = 0.1
+OVER_QUOTA_S = 60.0
+"""How long a job waits that stores more than its tenant may, until something has expired or was deleted."""
+UNSENT_S = 5.0
+"""Before a job that waited in vain for its turn tries again."""
 HELD_S = 30.0
 """How long a job waits before it looks whether the operator has mended an upstream."""
 
@@ -68,33 +77,53 @@ def read_error(error: Exception, claim: Claim, clock: Clock) -> Outcome:
 def _read_own(error: HeadgateError, claim: Claim) -> Outcome:
     wait_s = _not_its_fault(error, claim)
     if wait_s is not None:
-        return Deferred(wait_s, str(error))
+        return Deferred(wait_s, _words(error))
     match error:
         case CallFailed(failure=failure, upstream=upstream):
+            if isinstance(error.__cause__, ProviderFailure):
+                failure = msgspec.structs.replace(failure, message=error.__cause__.public)
             return Failed(failure, upstream)
         case DeadlineExceeded():
-            failure = Failure(kind=FailureKind.TRANSIENT, message=str(error), code="timeout", timed_out=True)
+            failure = Failure(
+                kind=FailureKind.TRANSIENT, message=_words(error), code="timeout", timed_out=True
+            )
             return Failed(failure)
+        case UnknownModel():
+            # Nobody remembers which models the key may use that submitted it.
+            error.narrow(lambda _: False)
+            return Failed(Failure(kind=FailureKind.REJECTED, message=str(error), code=error.code))
         case InvalidRequest() | StateConflict():
             return Failed(Failure(kind=FailureKind.REJECTED, message=str(error), code=error.code))
         case _:
             return Failed(Failure(kind=FailureKind.BROKEN, message=str(error), code=error.code))
 
 
+def _words(error: HeadgateError) -> str:
+    """The job is its tenant's to read: what the provider said of this call, and no address of an upstream."""
+    if not isinstance(error.__cause__, ProviderFailure):
+        return str(error)
+    return ": ".join(filter(None, (error.public or "", error.__cause__.public)))
+
+
 def _not_its_fault(error: HeadgateError, claim: Claim) -> float | None:
     """How long the job waits without losing an attempt; None when the failure is its own."""
+    wait_s: float | None = None
     match error:
         case Draining() | Preempted():
-            return 0.0
-        case Refused(retry_after_s=wait_s):
-            return wait_s
+            wait_s = 0.0
+        case Refused(retry_after_s=seconds):
+            wait_s = seconds
+        case QuotaExceeded():
+            wait_s = OVER_QUOTA_S
         case UpstreamMisconfigured(failure=failure) if claim.hold:
-            return failure.retry_after_s or HELD_S
-        # The gate's door said so, before anything was sent: the upstream is resting, not this job failing.
-        case CallFailed(attempts=0, failure=failure) if failure.kind is FailureKind.TRANSIENT:
-            return failure.retry_after_s or 1.0
-        case _:
-            return None
+            wait_s = failure.retry_after_s or HELD_S
+        case DeadlineExceeded(attempts=0):
+            # It waited for its turn until its time was up, and was not sent.
+            wait_s = UNSENT_S
+        case CallFailed(failure=failure) if failure.code == CLOSED:
+            # The gate rejected it: the upstream is closed, for all jobs alike.
+            wait_s = failure.retry_after_s or 1.0
+    return wait_s
 
 
 def _read_foreign(error: Exception, clock: Clock) -> Outcome:

@@ -1,6 +1,7 @@
 """Records, as applications use them: small JSON documents beside the jobs."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 from headgate.core.ports.clock import Clock
@@ -26,11 +27,18 @@ class Records:
         unique_key: str | None = None,
         text: str | None = None,
         tenant: str = "local",
+        bounded: bool = False,
     ) -> None:
-        """Write a record, new or over the old one; `RecordExists` when another has its unique key."""
+        """Write a record, new or over the old one; `RecordExists` when another has its unique key.
+
+        With `bounded`, `QuotaExceeded` when the tenant would then store more than it may, and `StoreUnavailable` below
+        the floor of free disk: for what a tenant makes an application store.
+        """
         write = record(collection, record_id, body, unique_key=unique_key, text=text)
         await self._durable.start()
-        await self._durable.store.put_records(tenant, [write], now=self._clock.utc().timestamp())
+        now = self._clock.utc().timestamp()
+        async with self._durable.quota.bound() if bounded else nullcontext() as quota:
+            await self._durable.store.put_records(tenant, [write], now=now, quota=quota)
 
     async def get(self, collection: str, record_id: str, *, tenant: str = "local") -> Record | None:
         await self._durable.start()

@@ -14,6 +14,7 @@ from headgate.core.job import Edit, Job, NewJob
 from headgate.core.job_rules import JobRules
 from headgate.core.messages import check_text, read_lane
 from headgate.core.record import RecordWrite
+from headgate.machine.context import ACCESS_KEY
 from headgate.runner.payloads import encode
 from headgate.runner.tasks import Task, TaskTable
 
@@ -126,6 +127,7 @@ class Intake:
             revivable=revivable,
             webhook=self._webhook(asked.webhook),
             metadata=_metadata(asked.metadata),
+            access_key=ACCESS_KEY.get(),
             key=key,
             records=tuple(_joined(record, job_id) for record in records),
         )

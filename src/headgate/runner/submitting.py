@@ -60,8 +60,12 @@ class Submitting:
         batch_id: str | None = None,
         revivable: bool = True,
         inside: bool = False,
+        bounded: bool = True,
     ) -> Sequence[Accepted]:
-        """All or none; an error names the index of the one that is wrong."""
+        """All or none; an error names the index of the one that is wrong.
+
+        `bounded=False`: whatever the tenant stores, and however full the disk is.
+        """
         if not 0 < len(asked) <= MOST_AT_ONCE:
             raise InvalidRequest(f"submit 1 to {MOST_AT_ONCE:,} jobs at a time, not {len(asked):,}")
         await self._durable.start()
@@ -84,9 +88,11 @@ class Submitting:
             body = fingerprinted(asked, what="the submissions")
             key = self._durable.key_claim(idempotency_key, body, endpoint=endpoint, now=now)
             jobs = [_under(key, index, job) for index, job in enumerate(jobs)]
-        return await self._accept(jobs, endpoint)
+        return await self._accept(jobs, endpoint, bounded=bounded)
 
-    async def _accept(self, jobs: Sequence[NewJob], endpoint: str) -> Sequence[Accepted]:
+    async def _accept(
+        self, jobs: Sequence[NewJob], endpoint: str, *, bounded: bool = True
+    ) -> Sequence[Accepted]:
         durable = self._durable
         try:
             await durable.room.take(jobs[0].tenant, len(jobs))
@@ -95,7 +101,11 @@ class Submitting:
             if not await self._is_repeat(jobs[0]):
                 raise
         try:
-            accepted = await self._accept_or_keep(jobs)
+            if bounded:
+                async with durable.quota.bound() as quota:
+                    accepted = await self._accept_or_keep(jobs, quota)
+            else:
+                accepted = await self._accept_or_keep(jobs, None)
         except KeyMismatch:
             self._emit(events.KeyUsed(endpoint=endpoint, outcome=KeyOutcome.MISMATCH))
             raise
@@ -120,11 +130,11 @@ class Submitting:
             )
         return accepted
 
-    async def _accept_or_keep(self, jobs: Sequence[NewJob]) -> Sequence[Accepted]:
+    async def _accept_or_keep(self, jobs: Sequence[NewJob], quota: int | None) -> Sequence[Accepted]:
         """That a record exists already is an answer, too, and is kept under the key as a job would be."""
         store = self._durable.store
         try:
-            return await store.accept(jobs, now=self._now())
+            return await store.accept(jobs, now=self._now(), quota=quota)
         except RecordExists as error:
             first = jobs[0]
             if first.key is None or error.replayed:
@@ -136,7 +146,7 @@ class Submitting:
             if isinstance(verdict, Run):
                 raise
         # Another request under this key was faster: the key decides now.
-        return await store.accept(jobs, now=self._now())
+        return await store.accept(jobs, now=self._now(), quota=quota)
 
     async def _is_repeat(self, job: NewJob) -> bool:
         """Whether its key was used before. To look means to take a free key for a moment and to give it back."""

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
+from headgate.core.claim_turns import ClaimTurns
 from headgate.core.errors import StoreUnavailable, UnknownModel
 from headgate.core.job import Claim
 from headgate.core.job_rules import SUSPECT_AFTER, JobRules, Outcome
@@ -34,7 +35,7 @@ GIVE_WAY_S: Final = 0.05
 STORE_REST_S: Final = 2.0
 STOP_GRACE_S: Final = 5.0
 """How long a stopped task may take to notice, before its job is settled over its head."""
-_NOTHING: Final = Ready((), suspects=False, next_at=None)
+_NOTHING: Final = Ready({}, suspects=False, next_at=None)
 
 
 class Worker:
@@ -61,14 +62,17 @@ class Worker:
         self._running: dict[tuple[str, int], Attempt] = {}
         """By job and lease: who was thought dead may run a job anew while its old run still cleans up."""
         self._by_model: Counter[str] = Counter()
+        self._by_tenant: Counter[str] = Counter()
+        """Places that each tenant has, those it was asked for included."""
         self._asked_for = 0
         """Places that claims on their way may fill."""
         self._ended_unwritten = 0
         """Jobs that are done but not yet written down: they take memory, not a place."""
         self._suspects = 0
-        self._turn: dict[str, str] = {}
-        """By model, the tenant who had the last turn."""
+        self._turns = ClaimTurns(rules.workers)
+        self._looked = _NOTHING
         self._ready = _NOTHING
+        """What of the last look is left, as far as this worker knows."""
         self._looked_at = -POLL_S
         self._bell = asyncio.Event()
         self._rang = True
@@ -142,20 +146,27 @@ class Worker:
             return False
         if self._rang or self._clock.now() - self._looked_at >= POLL_S:
             self._rang, self._looked_at = False, self._clock.now()
-            self._ready = await self._store.ready(now=self._node.now())
-        if self._attempts.gives_way(self._ready.models):
+            self._looked = await self._store.ready(now=self._node.now(), after=self._looked)
+            self._ready = self._looked
+        if self._attempts.gives_way(model for models in self._ready.lines.values() for model in models):
             await self._clock.sleep(GIVE_WAY_S)
         free = min(self._free(), -(-self._rules.workers // CLAIMERS))
         suspects = 1 if self._ready.suspects and not self._suspects and free > 0 else 0
-        wants = self._wants(free - suspects)
+        wants = self._turns.deal(
+            self._ready.lines,
+            free - suspects,
+            places=self._places,
+            running=self._by_model,
+            held=self._by_tenant,
+        )
         if not wants and not suspects:
             return False
-        seen = self._ready
+        seen = self._looked
         claims = await self._claim(wants, suspects)
         self._begin(claims)
         # If the other claimer has looked since, its news is fresher than ours.
-        self._note(wants, suspects, claims, fresh=self._ready is seen)
-        return bool(claims)
+        dry = self._note(wants, suspects, claims, fresh=self._looked is seen)
+        return bool(claims) or dry
 
     def _free(self) -> int:
         busy = len(self._running) - self._ended_unwritten + self._asked_for
@@ -166,31 +177,19 @@ class Worker:
         self._asked_for += asked_for
         self._suspects += suspects
         for want in wants:
-            self._by_model[want.model] += want.places
+            _add(self._by_model, want.model, want.places)
+            _add(self._by_tenant, want.tenant, want.places)
         try:
             return await self._store.claim(wants, node=self._node.id, suspects=suspects, now=self._node.now())
         finally:
             self._asked_for -= asked_for
             self._suspects -= suspects
             for want in wants:
-                self._by_model[want.model] -= want.places
-
-    def _wants(self, free: int) -> list[Want]:
-        """What each model with ready jobs can take now, within the places that are free."""
-        able: list[tuple[str, int]] = []
-        for model in self._ready.models:
-            places = self._places(model)
-            if places > 0:
-                able.append((model, places))
-        wants = []
-        for number, (model, places) in enumerate(able):
-            fair = -(-free // (len(able) - number))
-            if (places := min(places, fair)) > 0:
-                wants.append(Want(model, places, self._turn.get(model, "")))
-                free -= places
-        return wants
+                _add(self._by_model, want.model, -want.places)
+                _add(self._by_tenant, want.tenant, -want.places)
 
     def _places(self, model: str) -> int:
+        """How many jobs of a model may run here at a time, those that run included."""
         if not model:
             return self._rules.workers
         try:
@@ -198,7 +197,7 @@ class Worker:
         except UnknownModel:
             self._blame(model)
             return 0
-        return self._calls.places(model) - self._by_model[model]
+        return self._calls.places(model)
 
     def _blame(self, model: str) -> None:
         if model not in self._unknown:
@@ -208,22 +207,26 @@ class Worker:
                 model[:100],
             )
 
-    def _note(self, wants: list[Want], suspects: int, claims: list[Claim], *, fresh: bool) -> None:
-        """Remember whose turn it was, and which models have no more than was given."""
-        got: Counter[str] = Counter()
+    def _note(self, wants: list[Want], suspects: int, claims: list[Claim], *, fresh: bool) -> bool:
+        """Remember which lines have no more than was given. True when there were any, so that others may have more."""
+        got: Counter[tuple[str, str]] = Counter()
         for claim in claims:
             if claim.crashes < SUSPECT_AFTER:
-                got[claim.model] += 1
-                self._turn[claim.model] = claim.tenant
+                got[claim.tenant, claim.model] += 1
         if not fresh:
-            return
-        dry = {want.model for want in wants if not got[want.model]}
-        none_left = bool(suspects) and len(claims) == sum(got.values())
-        self._ready = Ready(
-            tuple(model for model in self._ready.models if model not in dry),
-            suspects=self._ready.suspects and not none_left,
-            next_at=self._ready.next_at,
-        )
+            return False
+        dry = {(want.tenant, want.model) for want in wants if got[want.tenant, want.model] < want.places}
+        none_left = bool(suspects) and len(claims) == got.total()
+        lines = dict(self._ready.lines)
+        for tenant in {tenant for tenant, _ in dry} & lines.keys():
+            lines[tenant] = tuple(model for model in lines[tenant] if (tenant, model) not in dry)
+            if not lines[tenant]:
+                del lines[tenant]
+        if dry and not lines and self._looked.more:
+            self._rang = True
+        suspects_left = self._ready.suspects and not none_left
+        self._ready = Ready(lines, suspects_left, self._ready.next_at)
+        return bool(dry)
 
     def _until_next(self) -> float:
         # With every place taken there is nothing to wake up for: the bell rings when one gets free.
@@ -267,7 +270,8 @@ class Worker:
         for claim in claims:
             attempt = Attempt(claim, now)
             self._running[claim.id, claim.lease] = attempt
-            self._by_model[claim.model] += 1
+            _add(self._by_model, claim.model, 1)
+            _add(self._by_tenant, claim.tenant, 1)
             self._suspects += claim.crashes >= SUSPECT_AFTER
             attempt.task = loop.create_task(self._run(attempt), name=claim.id)
             begun.append(attempt)
@@ -287,6 +291,7 @@ class Worker:
         attempt.finish()
         # The place is free again; only its memory is not, until the store has answered.
         self._ended_unwritten += 1
+        _add(self._by_tenant, attempt.claim.tenant, -1)
         self._bell.set()
         self._conclude(attempt, outcome, self._written)
 
@@ -314,6 +319,7 @@ class Worker:
         if attempt.over:
             return
         attempt.finish()
+        _add(self._by_tenant, attempt.claim.tenant, -1)
         logger.error(
             "task %s of job %s was stopped (%s) and runs on; the job is settled without it",
             attempt.claim.task,
@@ -326,7 +332,7 @@ class Worker:
     def _end(self, attempt: Attempt) -> None:
         claim = attempt.claim
         del self._running[claim.id, claim.lease]
-        self._by_model[claim.model] -= 1
+        _add(self._by_model, claim.model, -1)
         if claim.crashes >= SUSPECT_AFTER:
             self._suspects -= 1
             self._rang = True
@@ -342,3 +348,10 @@ class Worker:
                 while self._running:
                     self._bell.clear()
                     await self._bell.wait()
+
+
+def _add(counts: Counter[str], name: str, places: int) -> None:
+    """Names come and go: one that holds nothing is forgotten."""
+    counts[name] += places
+    if not counts[name]:
+        del counts[name]

@@ -142,12 +142,13 @@ def read_claim(row: Sequence[Any]) -> Claim:
         webhook=row[20],
         metadata=row[21],
         batch_id=row[22],
+        access_key=row[23],
     )
 
 
 def read_lost(row: Sequence[Any]) -> Lost:
     """A row of `lost`: a claim, and what is known of its node's death."""
-    return Lost(read_claim(row), silences=row[23], alone=bool(row[24]))
+    return Lost(read_claim(row), silences=row[24], alone=bool(row[25]))
 
 
 def read_expired(row: Sequence[Any], now: float) -> Ended:

@@ -5,11 +5,19 @@ two flushes wait for each other at most once; then jobs are inserted, then recor
 rolls back the whole flush: `Group` then sends the others without that one.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from headgate.core.errors import HeadgateError, KeyInProgress, KeyMismatch, RecordExists, StoreUnavailable
+from headgate.core.errors import (
+    HeadgateError,
+    KeyInProgress,
+    KeyMismatch,
+    QuotaExceeded,
+    RecordExists,
+    StoreUnavailable,
+)
 from headgate.core.idempotency import KeyClaim, KeyRow, KeyState, Unknown, decide, known_job
 from headgate.core.job import Accepted, NewJob
 from headgate.stores.postgres.base import SQL
@@ -26,6 +34,8 @@ class Call(NamedTuple):
 
     jobs: Sequence[NewJob]
     now: float
+    quota: int | None = None
+    """The bytes that its tenant may store then; None: no bound."""
 
 
 @dataclass(slots=True, eq=False)
@@ -40,10 +50,14 @@ class Place:
 
 async def accept_calls(connection: Connection, calls: Sequence[Call]) -> list[list[Accepted]]:
     """One answer per caller."""
+    # Read before the keys are taken: each has a row that counts, too.
+    stored = await _stored_bytes(connection, calls)
     keyed = _first_of_each_key(calls)
     known = await _take_keys(connection, keyed)
     sorting = _Sorting(known)
     places, mistake = sorting.sort_out(calls)
+    if stored is not None:
+        await _refuse_over(connection, calls, places, stored)
     await _insert(connection, sorting.own)
     written = {name: job_id for name, (job_id, _, _) in keyed.items() if name not in known}
     await _point_keys(connection, sorting.keys, written)
@@ -52,6 +66,46 @@ async def accept_calls(connection: Connection, calls: Sequence[Call]) -> list[li
         # Raised only now: a record of an earlier job that collides was the first mistake.
         raise mistake
     return [sorting.answers(its_places) for its_places in places]
+
+
+def over_quota(jobs: Sequence[NewJob], quota: int | None, stored: dict[str, int]) -> QuotaExceeded | None:
+    """Why these may not be taken in. `stored` by tenant, to which those that may are added."""
+    sizes = Counter[str]()
+    for job in jobs:
+        sizes[job.tenant] += job.size_bytes
+    for tenant, more in sizes.items():
+        if quota is not None and stored.get(tenant, 0) + more > quota:
+            return QuotaExceeded(tenant, stored=stored.get(tenant, 0), quota=quota)
+    for tenant, more in sizes.items():
+        stored[tenant] = stored.get(tenant, 0) + more
+    return None
+
+
+async def _stored_bytes(connection: Connection, calls: Sequence[Call]) -> dict[str, int] | None:
+    """By tenant; None where no call has a quota."""
+    tenants = {job.tenant for call in calls if call.quota is not None for job in call.jobs}
+    return dict(await connection.fetch(SQL.stored_bytes, list(tenants))) if tenants else None
+
+
+async def _refuse_over(
+    connection: Connection,
+    calls: Sequence[Call],
+    places: Sequence[Sequence["Place"]],
+    stored: dict[str, int],
+) -> None:
+    counted: set[Place] = set()
+    # Of the last places a mistake may have kept some away.
+    for call, its_places in zip(calls, places, strict=False):
+        new = [place for place in dict.fromkeys(its_places) if place.created and place not in counted]
+        counted.update(new)
+        if over_quota([place.job for place in new], call.quota, stored) is None:
+            continue
+        # A job whose work is done by a live one already adds nothing.
+        looks = [Place(place.job, place.now, place.job_id) for place in new]
+        await _find_twins(connection, looks)
+        over = over_quota([look.job for look in looks if look.created], call.quota, stored)
+        if over is not None and any(look.created for look in looks):
+            raise over
 
 
 class _Sorting:

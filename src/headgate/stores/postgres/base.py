@@ -3,9 +3,10 @@
 from datetime import datetime
 from typing import Final
 
+from headgate.core.errors import QuotaExceeded
 from headgate.core.ports.clock import Clock
 from headgate.stores import sql
-from headgate.stores.postgres.database import Database
+from headgate.stores.postgres.database import Connection, Database
 
 
 def _load() -> sql.Statements:
@@ -50,6 +51,15 @@ class Verbs:
     def _ring(self) -> None:
         """Jobs may have become ready."""
         raise NotImplementedError
+
+
+async def refuse_over(connection: Connection, tenant: str, quota: int | None, *, more: int = 0) -> None:
+    """Raises when the tenant stores more bytes than it may, or would with `more`."""
+    if quota is None:
+        return
+    stored = dict(await connection.fetch(SQL.stored_bytes, [tenant])).get(tenant, 0)
+    if stored + more > quota:
+        raise QuotaExceeded(tenant, stored=stored, quota=quota)
 
 
 def sayable(text: str) -> str:

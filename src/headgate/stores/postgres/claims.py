@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from headgate.core.errors import StoreUnavailable
 from headgate.core.job import Claim, Settled, Settlement
-from headgate.core.ports.claims import Ready, Renewal, Want
+from headgate.core.ports.claims import MAX_LINES, Ready, Renewal, Want
 from headgate.stores.postgres.base import SQL, Verbs, sayable
 from headgate.stores.postgres.database import Row
 from headgate.stores.postgres.settling import Report, Settlements
@@ -23,7 +23,8 @@ MOST_PROMOTED: Final = 1000
 UNSURE_S: Final = 60.0
 """How long a statement whose answer was lost may still be at work in the database."""
 _TENANT: Final = 2
-_DUE: Final = 23
+_MODEL: Final = 4
+_DUE: Final = 24
 
 
 class ClaimVerbs(Verbs):
@@ -64,12 +65,12 @@ class ClaimVerbs(Verbs):
     async def bury_silent(self, node: str, beat: int) -> bool:
         return bool(await self._database.write("bury_silent", SQL.bury_nodes, [node], beat))
 
-    async def ready(self, *, now: float) -> Ready:
-        ready = await self._look()
+    async def ready(self, *, now: float, after: Ready | None = None) -> Ready:
+        ready = await self._look(after)
         if ready.next_at is None or ready.next_at > now:
             return ready
         await self._database.write("promote", SQL.promote, now, MOST_PROMOTED, again=True)
-        return await self._look()
+        return await self._look(after)
 
     async def claim(self, wants: Sequence[Want], *, node: str, suspects: int, now: float) -> list[Claim]:
         await self._give_back(node)
@@ -77,9 +78,12 @@ class ClaimVerbs(Verbs):
         try:
             if suspects:
                 rows += sorted(await self._claim(SQL.claim_suspects, node, now, suspects), key=_line)
-            for want in wants:
-                asked = (want.model, want.after_tenant, want.places, node, now)
-                rows += _in_turns(await self._claim(SQL.claim, *asked), want.after_tenant)
+            if wants:
+                names = [want.tenant for want in wants], [want.model for want in wants]
+                claimed = await self._claim(SQL.claim, *names, [want.places for want in wants], node, now)
+                # The database keeps no order.
+                place = {(want.tenant, want.model): number for number, want in enumerate(wants)}
+                rows += sorted(claimed, key=lambda row: (place[row[_TENANT], row[_MODEL]], *_line(row)))
         except StoreUnavailable:
             # What was claimed before the trouble is this worker's; to fail now would strand it.
             if not rows:
@@ -109,9 +113,13 @@ class ClaimVerbs(Verbs):
 
     # ---- How it is done -----------------------------------------------------------------------------------
 
-    async def _look(self) -> Ready:
-        models, suspects, next_at = (await self._database.read(SQL.look))[0]
-        return Ready(tuple(models), suspects, next_at)
+    async def _look(self, after: Ready | None) -> Ready:
+        last_tenant, last_models = ("", {}) if after is None else after.last
+        turns = last_tenant, list(last_models), list(last_models.values())
+        rows = await self._database.read(SQL.look, *turns, MAX_LINES)
+        suspects, next_at = rows[0][:2]
+        lines = {row[2]: tuple(row[3]) for row in rows if row[2] is not None}
+        return Ready.of(lines, suspects=suspects, next_at=next_at)
 
     async def _claim(self, statement: str, *asked: Any) -> list[Row]:
         number = next(self._numbers)
@@ -134,15 +142,3 @@ class ClaimVerbs(Verbs):
 
 def _line(row: Row) -> tuple[float, str]:
     return row[_DUE], row[0]
-
-
-def _in_turns(rows: Sequence[Row], after_tenant: str) -> list[Row]:
-    """One job of each tenant, then the next of each, in the order of the walk; the database keeps none."""
-    lines: dict[str, list[Row]] = {}
-    for row in sorted(rows, key=_line):
-        lines.setdefault(row[_TENANT], []).append(row)
-    if len(lines) <= 1:
-        return [row for line in lines.values() for row in line]
-    walked = sorted(lines, key=lambda tenant: (tenant <= after_tenant, tenant))
-    longest = max(map(len, lines.values()))
-    return [lines[tenant][turn] for turn in range(longest) for tenant in walked if turn < len(lines[tenant])]

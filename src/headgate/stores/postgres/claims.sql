@@ -33,19 +33,64 @@ with buried as (
 select id from buried
 
 -- name: look
--- The models that have ready jobs (a walk from one to the next, which never reads their backlog), whether suspects
--- wait, and when the next job gets due.
-with recursive walk (model, number) as (
-    (select model, 1 from headgate.jobs where state = 'ready' order by model limit 1)
+-- Whether suspects wait, when the next job gets due, and, a row each, up to $4 tenants that have ready jobs, with the
+-- models they have them for: so many of each that all together are about $4. Both are walks from one to the next,
+-- which never read the backlog. They begin after tenant $1, and after the models $3 of the tenants $2; and go round.
+with recursive later (tenant, turn) as (
+    (select tenant, 1 from headgate.jobs where state = 'ready' and tenant > $1 order by tenant limit 1)
     union all
-    select next.model, walk.number + 1
-    from walk, lateral (select model from headgate.jobs where state = 'ready' and model > walk.model
-                        order by model limit 1) as next
-    where walk.number < 1000
+    select next.tenant, turn + 1
+    from later, lateral (select tenant from headgate.jobs where state = 'ready' and tenant > later.tenant
+                         order by tenant limit 1) as next
+    where turn < $4::integer
+), front (tenant, turn) as (
+    (select tenant, 1 from headgate.jobs where state = 'ready' and tenant <= $1 order by tenant limit 1)
+    union all
+    select next.tenant, turn + 1
+    from front, lateral (select tenant from headgate.jobs where state = 'ready' and tenant > front.tenant
+                           and tenant <= $1 order by tenant limit 1) as next
+    where turn < $4::integer
+), tenants as materialized (
+    select tenant, turn from later union all select tenant, $4::integer + turn from front
+    order by turn limit $4::integer
+), turns as materialized (
+    select tenants.tenant, turn, seen.model, greatest(1, $4::integer / count(*) over ()) as share
+    from tenants left join unnest($2::text[], $3::text[]) as seen (tenant, model) on seen.tenant = tenants.tenant
 )
-select array(select model from walk order by number),
-       exists (select from headgate.jobs where state = 'suspect'),
-       (select min(run_at) from headgate.jobs where state = 'scheduled')
+select exists (select from headgate.jobs where state = 'suspect'),
+       (select min(run_at) from headgate.jobs where state = 'scheduled'),
+       tenant, models
+from (select) as always
+left join (
+    select turns.tenant, turn, array(
+        with recursive later (model, turn) as (
+            (select model, 1 from headgate.jobs
+             where state = 'ready' and tenant = turns.tenant and model >= coalesce(turns.model || e'\x01', '')
+             order by model limit 1)
+            union all
+            select next.model, turn + 1
+            from later, lateral (select model from headgate.jobs
+                                 where state = 'ready' and tenant = turns.tenant and model > later.model
+                                 order by model limit 1) as next
+            where turn < turns.share
+        ), front (model, turn) as (
+            (select model, 1 from headgate.jobs
+             where state = 'ready' and tenant = turns.tenant and model <= turns.model
+             order by model limit 1)
+            union all
+            select next.model, turn + 1
+            from front, lateral (select model from headgate.jobs
+                                 where state = 'ready' and tenant = turns.tenant and model > front.model
+                                   and model <= turns.model
+                                 order by model limit 1) as next
+            where turn < turns.share
+        )
+        select model from (select model, turn from later union all select model, turns.share + turn from front) as walk
+        order by walk.turn limit turns.share
+    ) as models
+    from turns
+) as lines on true
+order by turn
 
 -- name: promote
 -- What was scheduled and is due now stands in line; those who were around at crashes stand apart.
@@ -55,46 +100,19 @@ where id = any(array(select id from headgate.jobs where state = 'scheduled' and 
   and state <> 'running'
 
 -- name: claim
--- Walks round the model's tenants from the one after $2 on, gives each its share of the $3 places, and takes that
--- much of its line. `wrapped` says that the walk went back to the first tenant, so that it does so only once.
--- `due` is the head of the tenant's line: the index still holds those who were claimed since the last vacuum, and
--- they are stepped over once, in the walk, not again in the line. What is picked is locked, so its place in the table
--- finds it again at a third of the cost of its id.
-with recursive walk (start, tenant, due, place, wrapped) as (
-    select coalesce(later.tenant, front.tenant), coalesce(later.tenant, front.tenant),
-           coalesce(later.due, front.due), 1, later.tenant is null or $2 = ''
-    from headgate.nodes
-    left join lateral (select tenant, due from headgate.jobs
-                       where state = 'ready' and model = $1 and tenant > $2
-                       order by tenant, due limit 1) as later on true
-    left join lateral (select tenant, due from headgate.jobs
-                       where state = 'ready' and model = $1 and tenant > '' and later.tenant is null
-                       order by tenant, due limit 1) as front on true
-    where nodes.id = $4 and nodes.gone is null
-    union all
-    select walk.start, coalesce(later.tenant, front.tenant), coalesce(later.due, front.due), walk.place + 1,
-           walk.wrapped or later.tenant is null
-    from walk
-    left join lateral (select tenant, due from headgate.jobs
-                       where state = 'ready' and model = $1 and tenant > walk.tenant
-                       order by tenant, due limit 1) as later on true
-    left join lateral (select tenant, due from headgate.jobs
-                       where state = 'ready' and model = $1 and tenant > '' and later.tenant is null
-                         and not walk.wrapped
-                       order by tenant, due limit 1) as front on true
-    where walk.place < $3::integer and coalesce(later.tenant, front.tenant) <> walk.start
-),
-shared as (
-    select tenant, due, $3 / count(*) over () + case when place <= $3 % count(*) over () then 1 else 0 end as share
-    from walk
-    where tenant is not null
+-- The first $3 of the lines of tenants $1 for models $2. What is picked is locked, so its place in the table finds it
+-- again at a third of the cost of its id.
+with wanted as materialized (
+    select tenant, model, places
+    from unnest($1::text[], $2::text[], $3::integer[]) as want (tenant, model, places)
+    where exists (select from headgate.nodes where nodes.id = $4 and nodes.gone is null)
 ),
 picked as (
     select job.place
-    from shared, lateral (
+    from wanted, lateral (
         select ctid as place from headgate.jobs
-        where state = 'ready' and model = $1 and tenant = shared.tenant and due >= shared.due
-        order by due, id limit shared.share for update skip locked
+        where state = 'ready' and tenant = wanted.tenant and model = wanted.model
+        order by due, id limit wanted.places for update skip locked
     ) as job
 )
 update headgate.jobs
@@ -103,7 +121,7 @@ set state = 'running', attempts = attempts + 1, lease = lease + 1, owner = $4, s
 where ctid = any(array(select place from picked)) and state <> 'running'
 returning id, lease, tenant, task, model, lane, priority, input, attempts, max_attempts, generation, crashes,
           deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, started_at, webhook,
-          metadata, batch_id, due
+          metadata, batch_id, access_key, due
 
 -- name: claim_suspects
 update headgate.jobs
@@ -116,7 +134,7 @@ where id = any(array(select id from headgate.jobs
   and state <> 'running'
 returning id, lease, tenant, task, model, lane, priority, input, attempts, max_attempts, generation, crashes,
           deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, started_at, webhook,
-          metadata, batch_id, due
+          metadata, batch_id, access_key, due
 
 -- name: give_back
 -- What claims took whose answers never arrived: as if they had not been made. The lease stays raised.
@@ -206,8 +224,8 @@ where exists (select from headgate.finished_jobs as job
 
 -- name: save_step
 -- The claim is held while its step is written, so that no replay with another input comes between.
-insert into headgate.steps (job_id, name, result, saved_at)
-select id, $3, $4, $5 from headgate.jobs where id = $1 and lease = $2 and state = 'running' for share
+insert into headgate.steps (job_id, name, result, saved_at, tenant)
+select id, $3, $4, $5, tenant from headgate.jobs where id = $1 and lease = $2 and state = 'running' for share
 on conflict (job_id, name) do update set result = excluded.result, saved_at = excluded.saved_at
 returning job_id
 

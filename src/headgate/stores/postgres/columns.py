@@ -28,6 +28,7 @@ JOB_COLUMNS: Final = (
     "input",
     "batch_id",
     "webhook",
+    "access_key",
 )
 """Also the order of `insert_jobs`' arguments."""
 
@@ -55,6 +56,7 @@ def job_row(job: NewJob, now: float) -> tuple[Any, ...]:
         job.input,
         job.batch_id,
         job.webhook,
+        job.access_key,
     )
 
 

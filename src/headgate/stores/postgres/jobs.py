@@ -5,12 +5,13 @@ from typing import Any, Final
 
 import msgspec
 
+from headgate.core.errors import QuotaExceeded
 from headgate.core.idempotency import KeyClaim
 from headgate.core.job import Accepted, Cause, Edit, Entry, Job, JobState, NewJob
 from headgate.core.ports.jobs import Backlog, CancelAnswer, JobFilter
 from headgate.stores.listeners import SOON_S
-from headgate.stores.postgres.accepting import Call, accept_calls, take_key
-from headgate.stores.postgres.base import SQL, Verbs, sayable
+from headgate.stores.postgres.accepting import Call, accept_calls, over_quota, take_key
+from headgate.stores.postgres.base import SQL, Verbs, refuse_over, sayable
 from headgate.stores.postgres.columns import JOB_COLUMNS, columns, job_row
 from headgate.stores.postgres.database import Connection
 from headgate.stores.postgres.group import Group
@@ -43,19 +44,24 @@ _EQUAL: Final = ("tenant", "task", "reason", "model", "error_class")
 class JobVerbs(Verbs):
     """`core.ports.jobs.Jobs`."""
 
-    _plain_calls: Group[Call, list[Accepted]]
+    _plain_calls: Group[Call, list[Accepted] | QuotaExceeded]
     _keyed_calls: Group[Call, list[Accepted]]
 
     def _prepare_jobs(self) -> None:
         self._plain_calls = Group(self._accept_plain, most=100)
         self._keyed_calls = Group(self._accept_keyed)
 
-    async def accept(self, jobs: Sequence[NewJob], *, now: float) -> list[Accepted]:
+    async def accept(self, jobs: Sequence[NewJob], *, now: float, quota: int | None = None) -> list[Accepted]:
         self._database.check_open()
         if not jobs:
             return []
-        group = self._plain_calls if all(map(_is_plain, jobs)) else self._keyed_calls
-        return await group.put(Call(jobs, now), len(jobs))
+        call = Call(jobs, now, quota)
+        if not all(map(_is_plain, jobs)):
+            return await self._keyed_calls.put(call, len(jobs))
+        answer = await self._plain_calls.put(call, len(jobs))
+        if isinstance(answer, QuotaExceeded):
+            raise answer
+        return answer
 
     async def find(self, job_id: str, *, tenant: str | None = None) -> Job | None:
         rows = await self._database.read(SQL.find_job, sayable(job_id), tenant)
@@ -125,6 +131,10 @@ class JobVerbs(Verbs):
     async def waiting_by_tenant(self) -> Mapping[str, int]:
         return {row[0]: row[1] for row in await self._database.read(SQL.waiting_by_tenant)}
 
+    async def stored_bytes(self, *, tenant: str | None = None) -> Mapping[str, int]:
+        tenants = None if tenant is None else [tenant]
+        return {row[0]: row[1] for row in await self._database.read(SQL.stored_bytes, tenants)}
+
     async def cancel(
         self, job_id: str, *, now: float, tenant: str | None = None, why: str = "cancelled"
     ) -> CancelAnswer | None:
@@ -171,6 +181,7 @@ class JobVerbs(Verbs):
         tenant: str | None = None,
         edit: Edit | None = None,
         key: KeyClaim | None = None,
+        quota: int | None = None,
     ) -> list[Accepted]:
         wanted = list(dict.fromkeys(map(sayable, job_ids)))
 
@@ -180,6 +191,8 @@ class JobVerbs(Verbs):
                 known = await take_key(connection, name, key, wanted[0], now)
                 if known is not None:
                     return [Accepted(known, created=False)]
+            if edit is not None:
+                await refuse_over(connection, str(tenant), quota, more=len(edit.input))
             replayed = await _replay(connection, wanted, tenant, by, (now, now + expires_after_s), edit)
             if key is not None and not replayed:
                 raise _NothingDone  # And the key is free again.
@@ -204,11 +217,21 @@ class JobVerbs(Verbs):
 
     # ---- Flushes ----------------------------------------------------------------------------------------
 
-    async def _accept_plain(self, calls: list[Call]) -> list[list[Accepted]]:
-        rows = [job_row(job, call.now) for call in calls for job in call.jobs]
-        await self._database.copy("accept", "jobs", JOB_COLUMNS, rows)
-        self._ring_for(calls)
-        return [[Accepted(job.id) for job in call.jobs] for call in calls]
+    async def _accept_plain(self, calls: list[Call]) -> list[list[Accepted] | QuotaExceeded]:
+        """Who is over quota is left out: the others' flush does not fail for it."""
+        stored: dict[str, int] = {}
+        if tenants := {job.tenant for call in calls if call.quota is not None for job in call.jobs}:
+            rows = await self._database.read(SQL.stored_bytes, list(tenants))
+            stored = {row[0]: row[1] for row in rows}
+        refused = [over_quota(call.jobs, call.quota, stored) for call in calls]
+        taken = [call for call, over in zip(calls, refused, strict=True) if over is None]
+        if taken:
+            rows = [job_row(job, call.now) for call in taken for job in call.jobs]
+            await self._database.copy("accept", "jobs", JOB_COLUMNS, rows)
+            self._ring_for(taken)
+        return [
+            over or [Accepted(job.id) for job in call.jobs] for call, over in zip(calls, refused, strict=True)
+        ]
 
     async def _accept_keyed(self, calls: list[Call]) -> list[list[Accepted]]:
         answers = await self._database.transact("accept", lambda open_: accept_calls(open_, calls))

@@ -1,17 +1,18 @@
 -- name: kept
 -- What a job takes along unchanged, from the live table to the finished one and back; stands for {kept} elsewhere.
 id, tenant, task, model, lane, priority, max_attempts, generation, lease, hold, revivable, timeout_s, created_at,
-started_at, dedup_key, batch_id, webhook, progress, metadata, input
+started_at, dedup_key, batch_id, webhook, access_key, progress, metadata, input
 
 -- name: insert_jobs
 -- Jobs on their way in. One whose work another live job does already is left out.
 insert into headgate.jobs (id, tenant, task, model, state, lane, priority, max_attempts, hold, revivable, timeout_s,
-                           created_at, run_at, due, expires_at, dedup_key, metadata, input, batch_id, webhook)
+                           created_at, run_at, due, expires_at, dedup_key, metadata, input, batch_id, webhook,
+                           access_key)
 select unnest($1::text[]), unnest($2::text[]), unnest($3::text[]), unnest($4::text[]), unnest($5::text[]),
        unnest($6::text[]), unnest($7::integer[]), unnest($8::integer[]), unnest($9::boolean[]),
        unnest($10::boolean[]), unnest($11::float8[]), unnest($12::float8[]), unnest($13::float8[]),
        unnest($14::float8[]), unnest($15::float8[]), unnest($16::text[]), unnest($17::bytea[]),
-       unnest($18::bytea[]), unnest($19::text[]), unnest($20::text[])
+       unnest($18::bytea[]), unnest($19::text[]), unnest($20::text[]), unnest($21::text[])
 on conflict (tenant, task, dedup_key) where dedup_key is not null do nothing
 returning id
 
@@ -84,6 +85,9 @@ select * from
 -- name: waiting_by_tenant
 select tenant, count(*) from headgate.jobs where state in ('scheduled', 'ready', 'suspect') group by tenant
 
+-- name: stored_bytes
+select tenant, sum(bytes)::bigint from headgate.stored_bytes where $1::text[] is null or tenant = any($1) group by tenant
+
 -- name: lock_live
 -- Whoever wants to move the job now waits for us.
 select state from headgate.jobs where id = $1 and ($2::text is null or tenant = $2) for update
@@ -128,7 +132,7 @@ where state = 'scheduled' and error_class = 'deferred' and task = any($1::text[]
 with moved as (
     insert into headgate.jobs ({kept}, state, attempts, crashes, deferrals, revivals, run_at, due, expires_at, history)
     select id, tenant, task, coalesce($6::text, model), lane, priority, max_attempts, generation + 1, lease, hold, revivable, timeout_s,
-           created_at, null, dedup_key, batch_id, webhook, null, metadata, coalesce($5::bytea, input), 'ready', 0, 0, 0, 0,
+           created_at, null, dedup_key, batch_id, webhook, access_key, null, metadata, coalesce($5::bytea, input), 'ready', 0, 0, 0, 0,
            $3::float8,
            $3 + priority * 60.0 - case when lane = 'interactive' then 600.0 else 0.0 end, $4::float8,
            coalesce(history, '') || told.entry

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from headgate.core.idempotency import HeldKey, KeyClaim, KeyRow, KeyState, Run, Unknown, Verdict, decide
-from headgate.stores.postgres.base import SQL, Verbs
+from headgate.stores.postgres.base import SQL, Verbs, refuse_over
 from headgate.stores.postgres.database import Connection
 from headgate.stores.rows import read_held_key
 
@@ -18,20 +18,30 @@ class KeyVerbs(Verbs):
     secret: bytes
 
     async def reserve(
-        self, tenant: str, claim: KeyClaim, *, node: str, unknown: Unknown, now: float
+        self,
+        tenant: str,
+        claim: KeyClaim,
+        *,
+        node: str,
+        unknown: Unknown,
+        now: float,
+        quota: int | None = None,
     ) -> Verdict:
         name = (tenant, claim.endpoint, claim.key)
-        fresh = (claim.request_hash, int(now * 1e6), node, now, claim.expires_at)
+        fresh = (claim.request_hash, int(now * 1e6), node, now, claim.expires_at, quota)
 
         async def look(connection: Connection) -> Verdict | None:
             row = await connection.fetchrow(SQL.lock_key, *name)
             if row is None:
+                # Gone meanwhile, or there is no room for one byte: the size of the answer is not known yet.
+                await refuse_over(connection, tenant, quota, more=1)
                 return None
             known = _key(row)
             # What this node holds but nobody in it works on is free: who does would have shared it.
             lives = row[8] and known.owner != node
             verdict = decide(known, claim.request_hash, owner_lives=lives, unknown=unknown, now=now)
             if isinstance(verdict, Run):
+                await refuse_over(connection, tenant, quota, more=1)
                 await connection.execute(SQL.retake_key, *name, verdict.lease, node, now, claim.expires_at)
             return verdict
 

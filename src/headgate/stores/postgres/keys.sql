@@ -1,6 +1,3 @@
--- name: read_secret
-select value from headgate.secrets where name = 'fingerprint'
-
 -- name: take_keys
 -- New, or over one that has expired. The others are locked all the same, so that nothing changes before we look.
 insert into headgate.idempotency_keys (tenant, endpoint, key, request_hash, state, lease, job_id, created_at,
@@ -30,9 +27,11 @@ from (select unnest($1::text[]) as tenant, unnest($2::text[]) as endpoint, unnes
 where known.tenant = news.tenant and known.endpoint = news.endpoint and known.key = news.key
 
 -- name: reserve_key
--- New, or over one that has expired.
+-- New, or over one that has expired; none where the tenant stores $9 bytes or more.
 insert into headgate.idempotency_keys (tenant, endpoint, key, request_hash, state, lease, owner, created_at, expires_at)
-values ($1, $2, $3, $4, 'reserved', $5, $6, $7, $8)
+select $1, $2, $3, $4, 'reserved', $5, $6, $7, $8
+where $9::bigint is null
+   or coalesce((select sum(bytes) from headgate.stored_bytes as stored where stored.tenant = $1), 0) < $9
 on conflict (tenant, endpoint, key) do update set
     request_hash = excluded.request_hash, state = excluded.state, owner = excluded.owner,
     lease = greatest(excluded.lease, idempotency_keys.lease + 1), job_id = null, response_status = null,

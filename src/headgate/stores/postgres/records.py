@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from headgate.core.errors import RecordExists
 from headgate.core.record import Record, RecordWrite
-from headgate.stores.postgres.base import SQL, Verbs, sayable, sayable_or_none
+from headgate.stores.postgres.base import SQL, Verbs, refuse_over, sayable, sayable_or_none
 from headgate.stores.postgres.columns import columns
 from headgate.stores.postgres.database import Connection
 from headgate.stores.rows import read_record
@@ -23,9 +23,16 @@ class Writing(NamedTuple):
 class RecordVerbs(Verbs):
     """`core.ports.records.Records`."""
 
-    async def put_records(self, tenant: str, writes: Sequence[RecordWrite], *, now: float) -> None:
+    async def put_records(
+        self, tenant: str, writes: Sequence[RecordWrite], *, now: float, quota: int | None = None
+    ) -> None:
         writings = [Writing(tenant, write, now) for write in writes]
-        await self._database.transact("put_records", lambda connection: put_records(connection, writings))
+
+        async def put(connection: Connection) -> None:
+            await put_records(connection, writings)
+            await refuse_over(connection, tenant, quota)
+
+        await self._database.transact("put_records", put)
 
     async def get_record(self, tenant: str, collection: str, record_id: str) -> Record | None:
         return await self._one(SQL.get_record, tenant, collection, sayable(record_id))

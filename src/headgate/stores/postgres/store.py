@@ -16,12 +16,15 @@ from headgate.stores.postgres.jobs import JobVerbs
 from headgate.stores.postgres.keys import KeyVerbs
 from headgate.stores.postgres.records import RecordVerbs
 from headgate.stores.postgres.schema import migrate
+from headgate.stores.postgres.secrets import SecretVerbs
 from headgate.stores.postgres.troubles import while_opening
 from headgate.stores.postgres.upkeep import UpkeepVerbs
 from headgate.stores.postgres.url import read_url
 
 
-class PostgresStore(JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, AccessVerbs, RecordVerbs):
+class PostgresStore(
+    JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, AccessVerbs, RecordVerbs, SecretVerbs
+):
     """`core.ports.store.Store` on a PostgreSQL that many nodes share."""
 
     def __init__(

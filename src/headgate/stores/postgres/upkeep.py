@@ -60,6 +60,9 @@ class UpkeepVerbs(Verbs):
         rows = await self._database.write("prune", SQL.prune_jobs, before, limit)
         return int(rows[0][0])
 
+    async def prune_files(self, *, before: str, limit: int) -> int:
+        return len(await self._database.write("prune_files", SQL.prune_files, before, limit))
+
     async def purge_keys(self, *, now: float, limit: int) -> int:
         rows = await self._database.write("purge_keys", SQL.purge_keys, now, limit)
         return int(rows[0][0])

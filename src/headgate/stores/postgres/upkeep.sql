@@ -2,7 +2,7 @@
 -- Running jobs whose node is dead or has left.
 select job.id, lease, tenant, task, model, lane, priority, input, attempts, max_attempts, generation, crashes,
        deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, started_at, webhook,
-       metadata, batch_id, case when gone = 'silent' then greatest(silences, 1) else 0 end, alone and gone is not null
+       metadata, batch_id, access_key, case when gone = 'silent' then greatest(silences, 1) else 0 end, alone and gone is not null
 from headgate.jobs as job left join headgate.nodes as node on node.id = job.owner
 where owner is not null and (node.id is null or gone is not null) limit $1
 
@@ -14,7 +14,7 @@ returning id
 -- name: uncancelled
 select id, lease, tenant, task, model, lane, priority, input, attempts, max_attempts, generation, crashes,
        deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, started_at, webhook,
-       metadata, batch_id
+       metadata, batch_id, access_key
 from headgate.jobs where owner is not null and cancel_at < $1 limit $2
 
 -- name: expire
@@ -72,6 +72,12 @@ with gone as (
     delete from headgate.steps where job_id in (select id from gone)
 )
 select count(*) from gone
+
+-- name: prune_files
+delete from headgate.records
+where ctid = any(array(select ctid from headgate.records where collection = 'files' and id < $1
+                       order by id limit $2 for update skip locked))
+returning id
 
 -- name: purge_keys
 with gone as (

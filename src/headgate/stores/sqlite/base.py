@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 import apsw
 
+from headgate.core.errors import QuotaExceeded
 from headgate.stores import sql
 from headgate.stores.listeners import Listeners
 from headgate.stores.sqlite.reader import Reader
@@ -48,6 +49,16 @@ def value(connection: apsw.Connection, statement: str, bindings: Any = ()) -> An
 
 def rows(connection: apsw.Connection, statement: str, bindings: Any = ()) -> list[Any]:
     return connection.execute(statement, bindings).fetchall()
+
+
+def stored_bytes(connection: apsw.Connection, tenant: str) -> int:
+    return value(connection, SQL.stored_bytes_of, (tenant,)) or 0
+
+
+def refuse_over(connection: apsw.Connection, tenant: str, quota: int | None, *, more: int = 0) -> None:
+    """Raises when the tenant stores more bytes than it may, or would with `more`."""
+    if quota is not None and (stored := stored_bytes(connection, tenant)) + more > quota:
+        raise QuotaExceeded(tenant, stored=stored, quota=quota)
 
 
 def changes(connection: apsw.Connection, statement: str, bindings: Any = ()) -> int:

@@ -8,7 +8,7 @@ import msgspec
 
 from headgate.core.errors import RecordExists
 from headgate.core.job import Claim, Entry, JobState, Settled, Settlement
-from headgate.core.ports.claims import Ready, Renewal, Want
+from headgate.core.ports.claims import MAX_LINES, Ready, Renewal, Want, share_of_lines
 from headgate.stores.listeners import SOON_S
 from headgate.stores.rows import entry_line, read_claim
 from headgate.stores.sqlite.base import SQL, Verbs, changes, rows, value
@@ -17,8 +17,7 @@ from headgate.stores.sqlite.records import put_record
 
 _encode = msgspec.json.Encoder().encode
 MOST_PROMOTED: Final = 1000
-MOST_MODELS: Final = 1000
-_SEQ: Final = 23
+_SEQ: Final = 24
 """Where a line's rows have it."""
 
 
@@ -46,14 +45,14 @@ class ClaimVerbs(Verbs):
     async def bury_silent(self, node: str, beat: int) -> bool:
         return await self._write("bury_silent", lambda db: _bury(db, node, beat) > 0)
 
-    async def ready(self, *, now: float) -> Ready:
-        ready = await self._read(_look)
+    async def ready(self, *, now: float, after: Ready | None = None) -> Ready:
+        ready = await self._read(lambda db: _look(db, after))
         if ready.next_at is None or ready.next_at > now:
             return ready
 
         def promote(db: apsw.Connection) -> Ready:
             db.execute(SQL.promote, {"now": now, "limit": MOST_PROMOTED})
-            return _look(db)
+            return _look(db, after)
 
         return await self._write("promote", promote)
 
@@ -67,7 +66,8 @@ class ClaimVerbs(Verbs):
                 line = rows(db, SQL.suspects_line, {"now": now, "places": suspects})
                 claimed += _take(db, line, node, now)
             for want in wants:
-                claimed += _take(db, _in_turns(db, want, now), node, now)
+                asked = {"now": now, "tenant": want.tenant, "model": want.model, "places": want.places}
+                claimed += _take(db, rows(db, SQL.line, asked), node, now)
             return [read_claim(row) for row in claimed]
 
         return await self._write("claim", claim)
@@ -86,9 +86,10 @@ class ClaimVerbs(Verbs):
 
     async def save_step(self, job_id: str, lease: int, *, name: str, result: bytes, now: float) -> bool:
         def save(db: apsw.Connection) -> bool:
-            if value(db, SQL.holds, (job_id, lease)) is None:
+            tenant = value(db, SQL.holds, (job_id, lease))
+            if tenant is None:
                 return False
-            db.execute(SQL.save_step, (job_id, name, result, now))
+            db.execute(SQL.save_step, (job_id, name, result, now, tenant))
             return True
 
         return await self._write("save_step", save)
@@ -111,31 +112,31 @@ def _bury(db: apsw.Connection, node: str, beat: int | None = None) -> int:
     return buried
 
 
-def _look(db: apsw.Connection) -> Ready:
-    models: list[str] = []
-    model = value(db, SQL.first_model)
-    while model is not None and len(models) < MOST_MODELS:
-        models.append(model)
-        model = value(db, SQL.next_model, (model,))
+def _look(db: apsw.Connection, after: Ready | None) -> Ready:
+    last_tenant, last_models = ("", {}) if after is None else after.last
+    tenants = _round(db, SQL.ready_tenants, last_tenant or None, MAX_LINES)
+    share = share_of_lines(len(tenants))
+    lines = {
+        tenant: tuple(_round(db, SQL.ready_models, last_models.get(tenant), share, tenant))
+        for tenant in tenants
+    }
     suspects = value(db, SQL.any_suspect) is not None
-    return Ready(tuple(models), suspects, value(db, SQL.next_scheduled))
+    return Ready.of(lines, suspects=suspects, next_at=value(db, SQL.next_scheduled))
 
 
-def _in_turns(db: apsw.Connection, want: Want, now: float) -> list[Any]:
-    """One job of each tenant, then the next of each: whoever has a million waiting gets no more of it."""
-    tenants = _tenants(db, want)
-    if not tenants:
-        return []
-    share, extra = divmod(want.places, len(tenants))
-    lines = []
-    for number, tenant in enumerate(tenants):
-        places = share + (number < extra)
-        lines.append(
-            rows(db, SQL.line, {"now": now, "model": want.model, "tenant": tenant, "places": places})
-        )
-    if len(lines) == 1:
-        return lines[0]
-    return [line[turn] for turn in range(share + 1) for line in lines if turn < len(line)]
+def _round(
+    db: apsw.Connection, walk: str, after: str | None, limit: int, tenant: str | None = None
+) -> list[str]:
+    """Up to so many names, from the one after `after` on, round and round."""
+    asked = {"tenant": tenant, "limit": limit}
+    if after is None:
+        return [name for (name,) in rows(db, walk, {**asked, "from": ""})]
+    # Names are printable: none comes between a name and the same with a control character behind it.
+    names = [name for (name,) in rows(db, walk, {**asked, "from": after + "\x01"})]
+    if len(names) < limit:
+        asked["limit"] = limit - len(names)
+        names += [name for (name,) in rows(db, walk, {**asked, "from": ""}) if name <= after]
+    return names
 
 
 def _take(db: apsw.Connection, line: list[Any], node: str, now: float) -> list[Any]:
@@ -143,22 +144,6 @@ def _take(db: apsw.Connection, line: list[Any], node: str, now: float) -> list[A
         seqs = _encode([row[_SEQ] for row in line]).decode()
         db.execute(SQL.take, {"node": node, "now": now, "seqs": seqs})
     return line
-
-
-def _tenants(db: apsw.Connection, want: Want) -> list[str]:
-    """Up to `places` tenants with ready jobs, from the one after `after_tenant` on, round and round."""
-    first = tenant = value(db, SQL.next_tenant, (want.model, want.after_tenant)) or value(
-        db, SQL.next_tenant, (want.model, "")
-    )
-    tenants: list[str] = []
-    while tenant is not None and len(tenants) < want.places:
-        tenants.append(tenant)
-        tenant = value(db, SQL.next_tenant, (want.model, tenant)) or value(
-            db, SQL.next_tenant, (want.model, "")
-        )
-        if tenant == first:
-            break
-    return tenants
 
 
 def _settle(db: apsw.Connection, settlements: Sequence[Settlement], now: float) -> list[Settled]:

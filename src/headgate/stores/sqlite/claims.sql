@@ -35,32 +35,43 @@ select min(run_at) from jobs where state = 'scheduled'
 update jobs set state = case when crashes >= 2 then 'suspect' else 'ready' end
 where seq in (select seq from jobs where state = 'scheduled' and run_at <= :now order by run_at limit :limit)
 
--- name: first_model
-select model from jobs where state = 'ready' order by model limit 1
+-- name: ready_tenants
+-- A walk over the tenants that have ready jobs, from one to the next: it never reads their backlog.
+with recursive walk (tenant) as (
+    select min(tenant) from jobs where state = 'ready' and tenant >= :from
+    union all
+    select (select min(tenant) from jobs where state = 'ready' and tenant > walk.tenant)
+    from walk where tenant is not null
+    limit :limit
+)
+select tenant from walk where tenant is not null
 
--- name: next_model
--- A step of the walk over the models that have ready jobs: it never reads their backlog.
-select model from jobs where state = 'ready' and model > ? order by model limit 1
+-- name: ready_models
+-- The same over the models of one of them.
+with recursive walk (model) as (
+    select min(model) from jobs where state = 'ready' and tenant = :tenant and model >= :from
+    union all
+    select (select min(model) from jobs where state = 'ready' and tenant = :tenant and model > walk.model)
+    from walk where model is not null
+    limit :limit
+)
+select model from walk where model is not null
 
 -- name: any_suspect
 select 1 from jobs where state = 'suspect' limit 1
 
--- name: next_tenant
--- A step of the walk over a model's tenants.
-select tenant from jobs where state = 'ready' and model = ? and tenant > ? order by tenant limit 1
-
 -- name: line
--- The first of one tenant's line, as they will be once they are taken.
+-- The first of one tenant's line for a model, as they will be once they are taken.
 select id, lease + 1, tenant, task, model, lane, priority, input, attempts + 1, max_attempts, generation, crashes,
        deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, :now, webhook, metadata,
-       batch_id, seq
+       batch_id, access_key, seq
 from jobs join inputs using (seq)
-where state = 'ready' and model = :model and tenant = :tenant order by due, seq limit :places
+where state = 'ready' and tenant = :tenant and model = :model order by due, seq limit :places
 
 -- name: suspects_line
 select id, lease + 1, tenant, task, model, lane, priority, input, attempts + 1, max_attempts, generation, crashes,
        deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, :now, webhook, metadata,
-       batch_id, seq
+       batch_id, access_key, seq
 from jobs join inputs using (seq)
 where state = 'suspect' order by due, seq limit :places
 
@@ -88,7 +99,7 @@ returning id, tenant, cancel_at
 select tenant from jobs where id = ? and lease = ? and state = 'running'
 
 -- name: save_step
-insert into steps (job_id, name, result, saved_at) values (?, ?, ?, ?)
+insert into steps (job_id, name, result, saved_at, tenant) values (?, ?, ?, ?, ?)
 on conflict (job_id, name) do update set result = excluded.result, saved_at = excluded.saved_at
 
 -- name: steps_of

@@ -6,12 +6,13 @@ from typing import Any, Final
 import apsw
 import msgspec
 
+from headgate.core.errors import QuotaExceeded
 from headgate.core.idempotency import KeyClaim, KeyState, Unknown, decide, known_job
 from headgate.core.job import Accepted, Cause, Edit, Entry, Job, JobState, NewJob
 from headgate.core.ports.jobs import Backlog, CancelAnswer, JobFilter
 from headgate.stores.listeners import SOON_S
 from headgate.stores.rows import entry_line, public_state, read_backlog, read_cause, read_counts, read_job
-from headgate.stores.sqlite.base import SQL, Verbs, changes, rows, value
+from headgate.stores.sqlite.base import SQL, Verbs, changes, refuse_over, rows, value
 from headgate.stores.sqlite.keys import find_key, take_key
 from headgate.stores.sqlite.records import put_record
 
@@ -48,8 +49,13 @@ _FILTERS: Final[Mapping[str, str]] = {
 class JobVerbs(Verbs):
     """`core.ports.jobs.Jobs`."""
 
-    async def accept(self, jobs: Sequence[NewJob], *, now: float) -> list[Accepted]:
-        accepted = await self._write("accept", lambda db: [accept_job(db, job, now) for job in jobs])
+    async def accept(self, jobs: Sequence[NewJob], *, now: float, quota: int | None = None) -> list[Accepted]:
+        def accept(db: apsw.Connection) -> list[Accepted]:
+            if quota is not None:
+                _refuse_over(db, jobs, quota, now)
+            return [accept_job(db, job, now) for job in jobs]
+
+        accepted = await self._write("accept", accept)
         if any(job.run_at <= now + SOON_S for job in jobs):
             self._ring()
         return accepted
@@ -90,6 +96,9 @@ class JobVerbs(Verbs):
     async def waiting_by_tenant(self) -> Mapping[str, int]:
         return dict(await self._read(lambda db: rows(db, SQL.waiting_by_tenant)))
 
+    async def stored_bytes(self, *, tenant: str | None = None) -> Mapping[str, int]:
+        return dict(await self._read(lambda db: rows(db, SQL.stored_bytes, {"tenant": tenant})))
+
     async def cancel(
         self, job_id: str, *, now: float, tenant: str | None = None, why: str = "cancelled"
     ) -> CancelAnswer | None:
@@ -121,6 +130,7 @@ class JobVerbs(Verbs):
         tenant: str | None = None,
         edit: Edit | None = None,
         key: KeyClaim | None = None,
+        quota: int | None = None,
     ) -> list[Accepted]:
         asked = {
             "tenant": tenant,
@@ -134,6 +144,8 @@ class JobVerbs(Verbs):
             known, lease = (None, 0) if key is None else _look_up(db, str(tenant), key, now)
             if known is not None:
                 return [Accepted(known, created=False)]
+            if edit is not None:
+                refuse_over(db, str(tenant), quota, more=len(edit.input))
             done = [one for one in job_ids if _replay(db, {**asked, "id": one}, by, new_input)]
             if key is not None and done:
                 _give_key(db, str(tenant), key, lease=lease, job_id=done[0], now=now)
@@ -189,9 +201,33 @@ def _insert(db: apsw.Connection, job: NewJob, now: float) -> None:
             job.metadata,
             job.batch_id,
             job.webhook,
+            job.access_key,
         ),
     )
     db.execute(SQL.insert_input, (db.last_insert_rowid(), job.input))
+
+
+def _refuse_over(db: apsw.Connection, jobs: Sequence[NewJob], quota: int, now: float) -> None:
+    """Before anything is written: an operation that fails halfway costs all others of its transaction theirs."""
+    for tenant in {job.tenant for job in jobs}:
+        its_jobs = [job for job in jobs if job.tenant == tenant]
+        try:
+            refuse_over(db, tenant, quota, more=sum(job.size_bytes for job in its_jobs))
+        except QuotaExceeded:
+            # A repeat adds nothing.
+            new = [job for job in its_jobs if not _is_repeat(db, job, now)]
+            if new:
+                refuse_over(db, tenant, quota, more=sum(job.size_bytes for job in new))
+
+
+def _is_repeat(db: apsw.Connection, job: NewJob, now: float) -> bool:
+    if job.key is not None and _look_up(db, job.tenant, job.key, now)[0] is not None:
+        return True
+    return job.dedup_key is not None and _twin(db, job) is not None
+
+
+def _twin(db: apsw.Connection, job: NewJob) -> Any:
+    return value(db, SQL.find_twin, (job.tenant, job.task, job.dedup_key))
 
 
 def accept_job(db: apsw.Connection, job: NewJob, now: float) -> Accepted:
@@ -200,7 +236,7 @@ def accept_job(db: apsw.Connection, job: NewJob, now: float) -> Accepted:
         known, lease = _look_up(db, job.tenant, job.key, now)
         if known is not None:
             return Accepted(known, created=False)
-    twin = None if job.dedup_key is None else value(db, SQL.find_twin, (job.tenant, job.task, job.dedup_key))
+    twin = None if job.dedup_key is None else _twin(db, job)
     job_id = twin or job.id
     if job.key is not None:
         _give_key(db, job.tenant, job.key, lease=lease, job_id=job_id, now=now)

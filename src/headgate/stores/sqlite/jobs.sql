@@ -1,8 +1,8 @@
 -- name: insert_job
 -- A job on its way in; whether it is ready or scheduled was decided by its time.
 insert into jobs (id, tenant, task, model, state, lane, priority, max_attempts, hold, revivable, timeout_s,
-                  created_at, run_at, due, expires_at, dedup_key, metadata, batch_id, webhook)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                  created_at, run_at, due, expires_at, dedup_key, metadata, batch_id, webhook, access_key)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: insert_input
 insert into inputs (seq, input) values (?, ?)
@@ -58,6 +58,12 @@ select * from
 
 -- name: waiting_by_tenant
 select tenant, count(*) from jobs where owner is null and finished_at is null group by tenant
+
+-- name: stored_bytes
+select tenant, bytes from stored_bytes where :tenant is null or tenant = :tenant
+
+-- name: stored_bytes_of
+select bytes from stored_bytes where tenant = ?
 
 -- name: cancel_pending
 update jobs set state = 'cancelled', finished_at = :now, reason = :why, history = coalesce(history, '') || :entry

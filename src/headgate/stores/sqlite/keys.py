@@ -6,7 +6,7 @@ import apsw
 
 from headgate.core.idempotency import HeldKey, KeyClaim, KeyRow, KeyState, Run, Unknown, Verdict, decide
 from headgate.stores.rows import read_held_key
-from headgate.stores.sqlite.base import SQL, Verbs, changes, rows, value
+from headgate.stores.sqlite.base import SQL, Verbs, changes, refuse_over, rows, value
 
 
 class KeyVerbs(Verbs):
@@ -15,7 +15,14 @@ class KeyVerbs(Verbs):
     secret: bytes
 
     async def reserve(
-        self, tenant: str, claim: KeyClaim, *, node: str, unknown: Unknown, now: float
+        self,
+        tenant: str,
+        claim: KeyClaim,
+        *,
+        node: str,
+        unknown: Unknown,
+        now: float,
+        quota: int | None = None,
     ) -> Verdict:
         def reserve(db: apsw.Connection) -> Verdict:
             row = find_key(db, tenant, claim)
@@ -23,6 +30,8 @@ class KeyVerbs(Verbs):
             lives = row is not None and row.owner != node and value(db, SQL.lives, (row.owner,)) is not None
             verdict = decide(row, claim.request_hash, owner_lives=lives, unknown=unknown, now=now)
             if isinstance(verdict, Run):
+                # The size of the answer is not known yet: there must be room for one byte.
+                refuse_over(db, tenant, quota, more=1)
                 take_key(
                     db,
                     tenant,

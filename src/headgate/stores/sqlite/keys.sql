@@ -30,6 +30,3 @@ where tenant = ? and endpoint = ? and key = ? and lease = ? and state in ('reser
 -- name: held_keys
 -- Only a key without an answer has an owner.
 select tenant, endpoint, key, request_hash, lease, expires_at from idempotency_keys where owner = ?
-
--- name: read_secret
-select value from secrets where name = 'fingerprint'

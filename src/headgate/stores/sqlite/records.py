@@ -8,16 +8,19 @@ import apsw
 from headgate.core.errors import RecordExists
 from headgate.core.record import Record, RecordWrite
 from headgate.stores.rows import read_record
-from headgate.stores.sqlite.base import SQL, Verbs, changes, rows, value
+from headgate.stores.sqlite.base import SQL, Verbs, changes, refuse_over, rows, value
 
 
 class RecordVerbs(Verbs):
     """`core.ports.records.Records`."""
 
-    async def put_records(self, tenant: str, writes: Sequence[RecordWrite], *, now: float) -> None:
+    async def put_records(
+        self, tenant: str, writes: Sequence[RecordWrite], *, now: float, quota: int | None = None
+    ) -> None:
         def put(db: apsw.Connection) -> None:
             for write in writes:
                 put_record(db, tenant, write, now)
+            refuse_over(db, tenant, quota)
 
         await self._write("put_records", put)
 

@@ -23,11 +23,14 @@ from headgate.stores.sqlite.jobs import JobVerbs
 from headgate.stores.sqlite.keys import KeyVerbs
 from headgate.stores.sqlite.reader import Reader
 from headgate.stores.sqlite.records import RecordVerbs
+from headgate.stores.sqlite.secrets import SecretVerbs
 from headgate.stores.sqlite.upkeep import UpkeepVerbs
 from headgate.stores.sqlite.writer import Writer
 
 
-class SqliteStore(JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, AccessVerbs, RecordVerbs):
+class SqliteStore(
+    JobVerbs, BatchVerbs, ClaimVerbs, UpkeepVerbs, KeyVerbs, AccessVerbs, RecordVerbs, SecretVerbs
+):
     """`core.ports.store.Store` in one file. Several processes may open it."""
 
     clock_ahead_s = None

@@ -77,6 +77,10 @@ class UpkeepVerbs(Verbs):
 
         return await self._write("prune", prune)
 
+    async def prune_files(self, *, before: str, limit: int) -> int:
+        asked = {"before": before, "limit": limit}
+        return await self._write("prune_files", lambda db: changes(db, SQL.prune_files, asked))
+
     async def purge_keys(self, *, now: float, limit: int) -> int:
         asked = {"now": now, "limit": limit}
         return await self._write("purge_keys", lambda db: changes(db, SQL.purge_keys, asked))

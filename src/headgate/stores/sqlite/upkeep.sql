@@ -2,7 +2,7 @@
 -- Running jobs whose node is dead or has left.
 select jobs.id, lease, tenant, task, model, lane, priority, input, attempts, max_attempts, generation,
        crashes, deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, started_at, webhook,
-       metadata, batch_id, iif(gone = 'silent', max(silences, 1), 0), alone and gone is not null
+       metadata, batch_id, access_key, iif(gone = 'silent', max(silences, 1), 0), alone and gone is not null
 from jobs join inputs using (seq) left join nodes on nodes.id = owner
 where state = 'running' and (nodes.id is null or gone is not null) limit ?
 
@@ -13,7 +13,7 @@ where gone is not null and not exists (select 1 from jobs where state = 'running
 -- name: uncancelled
 select id, lease, tenant, task, model, lane, priority, input, attempts, max_attempts, generation,
        crashes, deferrals, revivals, hold, revivable, timeout_s, run_at, expires_at, started_at, webhook,
-       metadata, batch_id
+       metadata, batch_id, access_key
 from jobs join inputs using (seq) where state = 'running' and cancel_at < :before limit :limit
 
 -- name: expire
@@ -47,6 +47,10 @@ returning seq, id
 
 -- name: drop_input
 delete from inputs where seq = ?
+
+-- name: prune_files
+delete from records where rowid in
+    (select rowid from records where collection = 'files' and id < :before order by id limit :limit)
 
 -- name: purge_keys
 delete from idempotency_keys where (tenant, endpoint, key) in
