@@ -429,7 +429,7 @@ async def test_a_batch_outlives_any_number_of_dead_workers(stages: JobStages) ->
         node = f"node_{number}"
         await store.join(node)
         ready = await store.ready(now=first.epoch)
-        wants = [Want(model, 10) for model in ready.models]
+        wants = [Want(model, 10, tenant) for tenant, models in ready.lines.items() for model in models]
         claims = await store.claim(wants, node=node, suspects=1, now=first.epoch)
         assert [claim.id for claim in claims] == [job_id]
         await store.bury_dead([node])

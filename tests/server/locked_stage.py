@@ -67,13 +67,16 @@ class Locked:
 async def locked(**settings: Any) -> AsyncIterator[Locked]:
     """The door reads the keys from the gateway's own database, as another process would.
 
-    `work`, `tasks`, `mount`, `limits` and `alerts` are the house's; everything else is settings.
+    `work`, `tasks`, `mount`, `limits` and `alerts` are the house's; everything else is settings, with `bounds` as
+    their `limits`.
     """
     house = {
         name: settings.pop(name)
         for name in ("work", "tasks", "mount", "limits", "alerts")
         if name in settings
     }
+    if "bounds" in settings:
+        settings["limits"] = settings.pop("bounds")
     clock = SystemClock()
     store = _store(str(settings.get("database", "sqlite")), clock)
     await store.open()

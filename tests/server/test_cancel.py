@@ -32,8 +32,6 @@ from server.upstreams import (
     upstream_of,
 )
 
-from headgate.core.budget import CAPACITY
-
 ROUNDS: Final = 20
 LONGEST_S: Final = 1.0
 """From the client's leaving to the upstream's noticing."""
@@ -79,7 +77,7 @@ def everything_is_free(house: House) -> bool:
     return (
         house.all_free
         and not upstream.visitors
-        and upstream.budget.tokens == CAPACITY
+        and upstream.budget.left == upstream.budget.capacity
         and not round(pacing._tokens)
         and not house.gateway._requests._in_flight
         and not front_of(house).running

@@ -22,11 +22,13 @@ from server.upstreams import until
 import headgate
 from headgate import Context, wiring
 from headgate.core.access import Role, may
+from headgate.core.record import RecordWrite
 from headgate.server.errors import STATUS_BY_CODE
 from headgate.server.http import HttpLimits
 from headgate.server.inference.route import ROUTES
 
 LIMIT_BYTES: Final = 4096
+QUOTA_BYTES: Final = 100_000
 NOBODYS: Final = {
     "job_id": "job_000000000000nobodys",
     "batch_id": "batch_000000000000nobodys",
@@ -147,6 +149,15 @@ async def _stopped(scene: Scene) -> Answer:
 async def _unstored(scene: Scene) -> Answer:
     await scene.gateway.house.gateway.durable.store.aclose()
     return await scene.ask(*(["Idempotency-Key: k"] if scene.row.keyed else []))
+
+
+async def _over_quota(scene: Scene) -> Answer:
+    """The tenant stores as much as it may, in one record."""
+    full = RecordWrite(collection="fill", id="1", body=b'"' + b"x" * (QUOTA_BYTES - 2) + b'"')
+    await scene.gateway.house.gateway.durable.store.put_records("local", [full], now=0.0)
+    answer = await scene.ask(*(["Idempotency-Key: k"] if scene.row.asks else []))
+    assert f"of at most {QUOTA_BYTES:,}: delete files" in answer.body.decode()
+    return answer
 
 
 async def _crowded(scene: Scene) -> Answer:
@@ -301,6 +312,12 @@ TROUBLES: Final = {
         "deadline_exceeded", lambda _, row: row.asks, _of("stuck", "X-Headgate-Timeout: 0.1")
     ),
     "going away": Trouble("draining", lambda _, row: row.works, _stopped),
+    "quota used up": Trouble(
+        "quota_exceeded",
+        lambda name, row: row.asks or row.backlog or name == "POST /v1/files",
+        _over_quota,
+        settings={"bounds": {"tenant_bytes": QUOTA_BYTES}},
+    ),
     "database away": Trouble("store_unavailable", lambda _, row: row.stored or row.keyed, _unstored),
 }
 ELSEWHERE: Final = {"internal", "budget_exhausted"}
@@ -348,13 +365,17 @@ def _check(answer: Answer, trouble: Trouble, row: Row, name: str) -> None:
     assert error["param"] == trouble.param(row), told
     assert answer.headers["content-type"] == "application/json", told
     assert answer.headers["x-request-id"].startswith("req_"), told
+    # What throttled to the end was retried here already.
+    final = trouble.code == "upstream_throttled"
     if status in {429, 503} or trouble.code == "idempotency_in_progress":
         assert 1 <= int(answer.headers["retry-after"]) <= 60, told
         assert 1000 <= int(answer.headers["retry-after-ms"]) <= 60_000, told
-        assert "x-should-retry" not in answer.headers, told
+        assert ("x-should-retry" in answer.headers) is final, told
     else:
-        assert answer.headers["x-should-retry"] == "false", told
+        final = True
         assert "retry-after" not in answer.headers, told
+    if final:
+        assert answer.headers["x-should-retry"] == "false", told
 
 
 @pytest.mark.parametrize("what", TROUBLES)

@@ -178,7 +178,7 @@ def test_a_failed_outcome_frees_the_key(play: Play, failing: Reply, status: int,
     """A stored failure would help nobody."""
 
     async def scene() -> None:
-        retry = {"max_attempts": 1}
+        retry = {"max_attempts": 1, "count_throttles": True}
         async with house_with(failing, ANSWERS[streamed], retry=retry) as (house, stub):
             headers = (KEY, "X-Headgate-Timeout: 5")
             assert (await ask(house, CHAT, *headers, stream=streamed)).status == status
@@ -227,11 +227,12 @@ def test_a_stream_that_is_too_long_to_be_kept_is_cut(play: Play, monkeypatch: py
 @both_ways
 def test_a_refusal_at_the_gate_frees_the_key(play: Play, streamed: bool) -> None:
     async def scene() -> None:
-        async with OpenAIStub(ANSWERS[streamed]) as stub, opened(one_model(openai_upstream(stub))) as house:
-            house.gateway.routes.find("m").upstreams[0].throttled(0.3)
-            refused = await ask(house, CHAT, KEY, "X-Headgate-Timeout: 0.1", stream=streamed)
-            assert code(refused) == (429, "upstream_throttled")
-            answer = await ask(house, CHAT, KEY, "X-Headgate-Timeout: 5", stream=streamed)
+        async with house_with(ANSWERS[streamed]) as (house, stub):
+            await house.gateway.models.pause("m", by="ann")
+            refused = await ask(house, CHAT, KEY, stream=streamed)
+            assert code(refused) == (503, "upstream_unavailable")
+            await house.gateway.models.resume("m")
+            answer = await ask(house, CHAT, KEY, stream=streamed)
             assert answer.status == 200
             assert stub.calls == 1
 

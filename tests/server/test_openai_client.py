@@ -469,13 +469,13 @@ def test_a_refusal_is_retried_when_the_gateway_said(play: Play) -> None:
                 return response
 
             client._client.send = watched  # type: ignore[method-assign]
+            # Once something is measured the wait is about a second, not half a minute.
+            await client.chat.completions.create(model="m", messages=ASKED)
             fillers = [
                 asyncio.create_task(client.chat.completions.create(model="m", messages=ASKED))
                 for _ in range(2)
             ]
             await until(lambda: house.gateway.status().rt_queue == 1)
-            # Once something is measured the wait is about a second, not half a minute.
-            house.gateway.routes.find("m").upstreams[0].gate.admission.drain.held(0.3)
             arrivals = _counting(house)
             asked = asyncio.create_task(client.chat.completions.create(model="m", messages=ASKED))
             await asyncio.gather(*fillers)

@@ -14,7 +14,7 @@ import pytest
 from contracts.provider_stage import Part
 from server.http.front_stage import Play
 from server.stage import opened
-from server.upstreams import ask, one_model, upstream_of
+from server.upstreams import QUICK, ask, one_model, upstream_of
 
 WORDS: Final = "max_tokens is too large, says the provider"
 MODELS: Final = {
@@ -125,6 +125,9 @@ def test_a_held_upstream_is_told_without_its_address(play: Play, caplog: pytest.
 
 
 async def _told(upstream: Failing, provider: str, *, streamed: bool) -> dict[str, Any]:
-    async with opened(one_model(upstream_of(provider, upstream, Part.ANSWER))) as house:
+    settings = one_model(
+        upstream_of(provider, upstream, Part.ANSWER), retry={**QUICK, "count_throttles": True}
+    )
+    async with opened(settings) as house:
         answer = await ask(house, stream=streamed)
         return {"status": answer.status, **json.loads(answer.body)["error"]}

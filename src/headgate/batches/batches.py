@@ -1,6 +1,7 @@
 """Batches, as their users see them: create, look, cancel, retry."""
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
@@ -45,6 +46,7 @@ from headgate.runner.submission import Submission
 ENDPOINT: Final = "POST /v1/batches"
 RETRY_ENDPOINT: Final = "POST /v1/batches/{batch_id}/retry"
 MOST_LISTED: Final = 100
+THREADS: Final = 2
 DAY_S: Final = 86_400.0
 GRACE_S: Final = 3 * DAY_S
 """How long after its window a batch may still take to write down what came of it."""
@@ -79,7 +81,8 @@ class Batches:
         self._durable = durable
         self._ends = Ends(durable.store, clock)
         self._stopping = Stopping(durable.store, clock)
-        parts = Parts(jobs, files, durable, self._ends, self._stopping, check_model)
+        threads = ThreadPoolExecutor(THREADS, thread_name_prefix="headgate-batches")
+        parts = Parts(jobs, files, durable, self._ends, self._stopping, check_model, threads)
         durable.tasks.add(batch_task(parts))
 
     async def create(
@@ -100,6 +103,7 @@ class Batches:
         check_endpoint(endpoint)
         check_metadata(metadata)
         self._check_window(completion_window)
+        await self._files.quota.disk.check()
         file = await self._files.get(input_file_id, tenant=tenant)
         if file.purpose != "batch":
             raise InvalidRequest(
@@ -124,6 +128,7 @@ class Batches:
         tenant: str = "local",
     ) -> Created:
         """A new batch of the lines that failed. Its metadata names the first: `retry_of`."""
+        await self._files.quota.disk.check()
         batch = await self.get(batch_id, tenant=tenant)
         if not batch.status.final:
             raise StateConflict(f"batch {batch_id} is {batch.status}: its lines have not ended yet")

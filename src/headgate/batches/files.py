@@ -4,20 +4,23 @@ import asyncio
 import math
 import re
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, nullcontext
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar, TypeVarTuple
 
 import msgspec
 
 from headgate.batches.folder import Draft, sweep
 from headgate.core.batch_order import BATCH_TASK, LONGEST_WINDOW_S
-from headgate.core.errors import InvalidRequest, StateConflict, StoreUnavailable, UnknownFile
+from headgate.core.errors import InvalidRequest, QuotaExceeded, StateConflict, StoreUnavailable, UnknownFile
 from headgate.core.job import JobState
 from headgate.core.messages import check_text
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.jobs import JobFilter
 from headgate.core.record import Record, RecordWrite
+from headgate.machine.disk import Quota
 from headgate.runner.durable import Durable
 from headgate.runner.payloads import record
 
@@ -26,7 +29,11 @@ FILE_BYTES: Final = 200 * 1024 * 1024
 MOST_LISTED: Final = 1000
 DAY_S: Final = 86_400.0
 SWEEP_EVERY_S: Final = 3600.0
+SWEEP_BITE: Final = 500
 PIECE_BYTES: Final = 1024 * 1024
+THREADS: Final = 4
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 _ID: Final = re.compile(r"file-[0-9a-f]{12}[0-9A-Za-z]{1,40}")
 
 
@@ -43,16 +50,34 @@ class FileObject(msgspec.Struct, frozen=True, kw_only=True):
     status: str = "processed"
 
 
+class _Usage:
+    """The bytes of one tenant that uploads now."""
+
+    def __init__(self, tenant: str) -> None:
+        self.tenant = tenant
+        self.uploads = 0
+        self.stored = 0
+        """When the store was asked last, with the files that were kept since."""
+        self.open = 0
+        """What its open uploads have written."""
+
+
 class Upload:
     """A file that is being written; nothing of it stays unless it is kept."""
 
-    def __init__(self, files: "Files", draft: Draft) -> None:
+    def __init__(self, files: "Files", draft: Draft, usage: _Usage | None) -> None:
         self._files = files
+        self._usage = usage
+        self._counted_bytes = 0
         self.draft = draft
 
     async def write(self, data: bytes) -> None:
+        if self._usage is not None:
+            await self._files.quota.disk.check()
+            self._counted_bytes += len(data)
+            await self._files.count(self._usage, len(data))
         try:
-            await asyncio.to_thread(self.draft.write, data)
+            await self._files.in_thread(self.draft.write, data)
         except OSError as error:
             raise _no_room(error) from error
 
@@ -66,13 +91,26 @@ class Upload:
             self._files.new_id(), size_bytes=self.draft.size_bytes, filename=filename, purpose=purpose
         )
         await self.name(file.id)
-        await self._files.remember(file, tenant)
+        try:
+            await self._files.remember(file, tenant)
+        except QuotaExceeded:
+            # No record names it, so no bytes may stay.
+            await asyncio.to_thread(self._files.path(file.id).unlink, missing_ok=True)
+            raise
+        if self._usage is not None:
+            self._usage.stored += self._counted_bytes
         return file
+
+    def drop(self) -> None:
+        """Nothing of it stays; of one that was kept, everything does."""
+        self.draft.drop()
+        if self._usage is not None:
+            self._usage.open -= self._counted_bytes
 
     async def name(self, file_id: str) -> None:
         """The bytes alone: on the disk, under this name."""
         try:
-            await asyncio.to_thread(self.draft.keep, file_id)
+            await self._files.in_thread(self.draft.keep, file_id)
         except OSError as error:
             raise _no_room(error) from error
 
@@ -87,14 +125,20 @@ class Files:
         *,
         clock: Clock,
         new_id: Callable[[], str],
+        quota: Quota,
         most_bytes: int = FILE_BYTES,
     ) -> None:
+        self.quota = quota
+        """Of the disk that the folder is on, which need not be the store's."""
         self._durable = durable
         self._folder = folder
         self._clock = clock
         self._new_id = new_id
         self._most_bytes = most_bytes
         self._swept_at = -math.inf
+        self._usage: dict[str, _Usage] = {}
+        """Of the tenants that upload now."""
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="headgate-files")
 
     async def create(
         self,
@@ -106,23 +150,31 @@ class Files:
     ) -> FileObject:
         """Keep a file: its bytes, a path to copy from, or its pieces as they come."""
         name = filename or (content.name if isinstance(content, Path) else "batch.jsonl")
-        async with self.upload() as upload:
-            async for piece in _pieces(content):
+        async with self.upload(tenant=tenant) as upload:
+            async for piece in self._pieces(content):
                 await upload.write(piece)
             return await upload.keep(filename=name, purpose=purpose, tenant=tenant)
 
     @asynccontextmanager
-    async def upload(self, *, most_bytes: int | None = None) -> AsyncIterator[Upload]:
-        """A file to be written piece by piece and kept at the end."""
+    async def upload(
+        self, *, tenant: str | None = None, most_bytes: int | None = None
+    ) -> AsyncIterator[Upload]:
+        """A file to be written piece by piece and kept at the end.
+
+        With a `tenant` it is refused as soon as that one's quota, which its other open uploads use too, or the disk is
+        used up.
+        """
         await self._durable.start()
         await self._sweep_now_and_then()
         most = self._most_bytes if most_bytes is None else most_bytes
         draft = Draft(self._folder, self._new_id(), most)
-        try:
-            yield Upload(self, draft)
-        finally:
-            # Here, not in a thread: whoever was cancelled must not be cancelled once more before it is gone.
-            draft.drop()
+        async with nullcontext() if tenant is None else self._usage_of(tenant) as usage:
+            upload = Upload(self, draft, usage)
+            try:
+                yield upload
+            finally:
+                # Here, not in a thread: whoever was cancelled must not be cancelled once more before it is gone.
+                upload.drop()
 
     async def get(self, file_id: str, *, tenant: str = "local") -> FileObject:
         """`UnknownFile` when this tenant has none of that id, or its time is over."""
@@ -165,7 +217,7 @@ class Files:
         """Where its bytes lie, to be read."""
         file = await self.get(file_id, tenant=tenant)
         path = self.path(file.id)
-        if not await asyncio.to_thread(path.exists):
+        if not await self.in_thread(path.exists):
             raise StateConflict(
                 f"the bytes of file {file.id} are not on this machine: its data_dir is not the one they were written to"
             )
@@ -178,7 +230,39 @@ class Files:
         if user is not None:
             raise StateConflict(f"file {file.id} is in use: {user} has not ended; cancel it first, or wait")
         await self._durable.store.delete_record(tenant, COLLECTION, file.id)
-        await asyncio.to_thread(self.path(file.id).unlink, missing_ok=True)
+        await self.in_thread(partial(self.path(file.id).unlink, missing_ok=True))
+
+    def in_thread(self, work: Callable[[*Ts], T], *arguments: *Ts) -> asyncio.Future[T]:
+        """The disk is slow now and then: in threads that nothing else is done in."""
+        return asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+
+    # ---- Quotas ---------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _usage_of(self, tenant: str) -> AsyncIterator[_Usage]:
+        """`QuotaExceeded`, or `StoreUnavailable` below the floor of free disk."""
+        await self.quota.disk.check()
+        usage = self._usage.setdefault(tenant, _Usage(tenant))
+        usage.uploads += 1
+        try:
+            await self._check_quota(usage, more=1)
+            yield usage
+        finally:
+            usage.uploads -= 1
+            if not usage.uploads:
+                del self._usage[tenant]
+
+    async def count(self, usage: _Usage, size_bytes: int) -> None:
+        """Bytes that an upload is about to write."""
+        usage.open += size_bytes
+        if usage.stored + usage.open > self.quota.tenant_bytes:
+            await self._check_quota(usage)  # Something may have been deleted since the store was asked.
+
+    async def _check_quota(self, usage: _Usage, *, more: int = 0) -> None:
+        usage.stored = (await self._durable.store.stored_bytes(tenant=usage.tenant)).get(usage.tenant, 0)
+        total = usage.stored + usage.open
+        if total + more > self.quota.tenant_bytes:
+            raise QuotaExceeded(usage.tenant, stored=total, quota=self.quota.tenant_bytes)
 
     # ---- For batches ----------------------------------------------------------------------------------
 
@@ -187,7 +271,7 @@ class Files:
 
     def new_id(self) -> str:
         """It begins with its time, so that listings have an order."""
-        return f"file-{int(self._now() * 1000):012x}{self._new_id()[:20]}"
+        return _first_id(self._now()) + self._new_id()[:20]
 
     def describe(self, file_id: str, *, size_bytes: int, filename: str, purpose: str) -> FileObject:
         now = self._now()
@@ -201,13 +285,18 @@ class Files:
         )
 
     async def remember(self, file: FileObject, tenant: str) -> None:
-        await self._durable.store.put_records(tenant, [as_record(file)], now=self._now())
+        async with self.quota.bound() as quota:
+            await self._durable.store.put_records(tenant, [as_record(file)], now=self._now(), quota=quota)
 
     async def sweep(self) -> int:
         """Remove half files nobody writes any more, and files whose time is over, with a window's length to spare."""
+        await self._durable.start()
         self._swept_at = self._clock.now()
-        keep_s = self._durable.rules.retention_days * DAY_S + LONGEST_WINDOW_S
-        return await asyncio.to_thread(sweep, self._folder, before=self._now() - keep_s)
+        before = self._now() - self._durable.rules.retention_days * DAY_S - LONGEST_WINDOW_S
+        removed = await self.in_thread(partial(sweep, self._folder, before=before))
+        while await self._durable.store.prune_files(before=_first_id(before), limit=SWEEP_BITE) == SWEEP_BITE:
+            pass
+        return removed
 
     async def _sweep_now_and_then(self) -> None:
         if self._clock.now() - self._swept_at >= SWEEP_EVERY_S:
@@ -232,8 +321,24 @@ class Files:
         await self._durable.store.delete_record(tenant, COLLECTION, file.id)
         return None
 
+    async def _pieces(self, content: bytes | Path | AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+        if isinstance(content, bytes):
+            yield content
+        elif isinstance(content, Path):
+            with await self.in_thread(lambda: content.open("rb")) as source:
+                while piece := await self.in_thread(source.read, PIECE_BYTES):
+                    yield piece
+        else:
+            async for piece in content:
+                yield piece
+
     def _now(self) -> float:
         return self._clock.utc().timestamp()
+
+
+def _first_id(at: float) -> str:
+    """Before all ids of files that were made from then on."""
+    return f"file-{int(max(at, 0.0) * 1000):012x}"
 
 
 def check_limit(limit: object, *, most: int) -> None:
@@ -248,15 +353,3 @@ def as_record(file: FileObject) -> RecordWrite:
 
 def _no_room(error: OSError) -> StoreUnavailable:
     return StoreUnavailable(f"the file cannot be written: {error.strerror or error}")
-
-
-async def _pieces(content: bytes | Path | AsyncIterable[bytes]) -> AsyncIterator[bytes]:
-    if isinstance(content, bytes):
-        yield content
-    elif isinstance(content, Path):
-        with await asyncio.to_thread(content.open, "rb") as source:
-            while piece := await asyncio.to_thread(source.read, PIECE_BYTES):
-                yield piece
-    else:
-        async for piece in content:
-            yield piece

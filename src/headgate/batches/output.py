@@ -5,6 +5,7 @@ It is written from the beginning each time. A file gets its name when it is whol
 
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import Executor
 from contextlib import AsyncExitStack
 from typing import Final
 
@@ -35,12 +36,15 @@ class Tally(msgspec.Struct):
 class Output:
     """The files of one batch."""
 
-    def __init__(self, store: Store, files: Files, batch_id: str, tenant: str, *, stop: Stop) -> None:
+    def __init__(
+        self, store: Store, files: Files, batch_id: str, tenant: str, *, stop: Stop, threads: Executor
+    ) -> None:
         self._store = store
         self._files = files
         self._batch_id = batch_id
         self._tenant = tenant
         self._stop = stop
+        self._threads = threads
         self._seen: set[int] = set()
         self._tally = Tally()
 
@@ -63,7 +67,7 @@ class Output:
     async def _write_jobs(self, output: Upload, errors: Upload) -> None:
         after = None
         while page := await self._page(after):
-            good, bad = await asyncio.to_thread(self._render, page)
+            good, bad = await asyncio.get_running_loop().run_in_executor(self._threads, self._render, page)
             if good:
                 await output.write(good)
             if bad:
@@ -94,9 +98,10 @@ class Output:
 
     async def _write_unseen(self, errors: Upload, lines: ChosenLines) -> None:
         """Lines that never became jobs: the batch was stopped before."""
+        loop = asyncio.get_running_loop()
         with lines:
             unseen = self._unseen(lines)
-            while piece := await asyncio.to_thread(next, unseen, b""):
+            while piece := await loop.run_in_executor(self._threads, next, unseen, b""):
                 await errors.write(piece)
 
     def _unseen(self, chosen: ChosenLines) -> Iterator[bytes]:

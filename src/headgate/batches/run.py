@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar, TypeVarTuple
 
 import msgspec
 
@@ -14,6 +16,7 @@ from headgate.batches.files import COLLECTION, Files
 from headgate.batches.lines import ChosenLines, custom_ids
 from headgate.batches.output import Output
 from headgate.batches.stopping import Stopping
+from headgate.core.access import covers
 from headgate.core.batch import (
     LONGEST_LOOK_S,
     Batch,
@@ -29,7 +32,7 @@ from headgate.core.batch import (
 )
 from headgate.core.batch_lines import CANCELLED, EXPIRED, LINE_CANCELLED, Line, Stop
 from headgate.core.batch_order import TASKS, BatchOrder, batch_id_of, ends_at_of, window_s
-from headgate.core.errors import BacklogFull, UnknownFile, UnknownModel
+from headgate.core.errors import BacklogFull, QuotaExceeded, UnknownFile, UnknownModel
 from headgate.runner.context import Context
 from headgate.runner.durable import Durable
 from headgate.runner.jobs import Jobs
@@ -40,6 +43,8 @@ CHUNK_LINES: Final = 200
 CHUNK_BYTES: Final = 8 * 1024 * 1024
 STOPPED_LOOK_S: Final = 0.5
 LINES_ENDPOINT: Final = "POST /v1/batches lines"
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,8 @@ class Parts:
     stopping: Stopping
     check_model: Callable[[str], object]
     """Raises when there is no such model."""
+    threads: Executor
+    """For the lines of batches alone: large files keep nobody else's work waiting."""
 
 
 class BatchRun:
@@ -82,7 +89,13 @@ class BatchRun:
             return Checked(at=self._ctx.now())
         task = self._parts.durable.tasks.find(TASKS[order.endpoint])
         only = await self._only()
-        checking = Checking(order, read_body=task.read, check_model=self._parts.check_model, only=only)
+        checking = Checking(
+            order,
+            read_body=task.read,
+            check_model=self._parts.check_model,
+            only=only,
+            threads=self._parts.threads,
+        )
         total, errors = await checking.look(self._path(order.input_file_id))
         # A chunk must fit among the jobs that may wait, or it would wait for ever.
         chunk_lines = min(CHUNK_LINES, rules.max_pending, rules.max_pending_per_tenant)
@@ -112,6 +125,7 @@ class BatchRun:
             self._batch_id,
             self._tenant,
             stop=self._stop(closing),
+            threads=self._parts.threads,
         )
         # Who cancels does not wait for bytes that may never come back: lines that never became jobs stay unnamed then.
         lost = closing.cancelled_at is not None and not await self._are_bytes_here()
@@ -139,8 +153,8 @@ class BatchRun:
         if submitted >= checked.total:
             return
         with await self._lines() as lines:
-            await asyncio.to_thread(lines.skip, submitted)
-            while chunk := await asyncio.to_thread(lines.take, checked.chunk_lines, CHUNK_BYTES):
+            await self._in_thread(lines.skip, submitted)
+            while chunk := await self._in_thread(lines.take, checked.chunk_lines, CHUNK_BYTES):
                 if await self._is_stopped():
                     return
                 await self._submit_chunk(submitted, chunk)
@@ -170,8 +184,12 @@ class BatchRun:
             )
         except BacklogFull as error:
             raise RetryLater(min(error.retry_after_s, LONGEST_LOOK_S), str(error)) from error
+        except QuotaExceeded as error:
+            # Until the batch expires, results may, or its tenant may delete files.
+            raise RetryLater(LONGEST_LOOK_S, str(error)) from error
         except UnknownModel as error:
             # The settings have changed since the lines were looked at. They may change back.
+            error.narrow(partial(covers, self._order.models))
             raise RetryLater(LONGEST_LOOK_S, str(error)) from error
 
     async def _leave_while_open(self, checked: Checked, *, stopped: bool) -> None:
@@ -203,11 +221,14 @@ class BatchRun:
     async def _only(self) -> frozenset[str] | None:
         if self._order.failed_file_id is None:
             return None
-        return await asyncio.to_thread(custom_ids, self._path(self._order.failed_file_id))
+        return await self._in_thread(custom_ids, self._path(self._order.failed_file_id))
 
     async def _are_bytes_here(self) -> bool:
         paths = [self._path(file_id) for file_id in self._file_ids]
-        return await asyncio.to_thread(lambda: all(path.exists() for path in paths))
+        return await self._in_thread(lambda: all(path.exists() for path in paths))
+
+    def _in_thread(self, work: Callable[[*Ts], T], *arguments: *Ts) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._parts.threads, work, *arguments)
 
     def _path(self, file_id: str) -> Path:
         return self._parts.files.path(file_id)

@@ -16,9 +16,13 @@ from headgate.core.metering import Allowance, Meter
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.store import Store
 from headgate.dispatch.refreshing import keep_fresh
+from headgate.machine.context import ACCESS_KEY, SPEND
+from headgate.runner.key_meters import KeyMeters
 from headgate.server.credential import read_credential
 
 Headers = Sequence[tuple[bytes, bytes]]
+CALLER: Final = "headgate.caller"
+"""In the scope of a request: who was let in with it."""
 _MOST_PATTERNS_TOLD: Final = 5
 _WEB: Final = frozenset({b"origin", b"sec-fetch-site", b"host"})
 _OWN_SITES: Final = frozenset({b"none", b"same-origin"})
@@ -70,6 +74,10 @@ class Access(Protocol):
         """Let one request in, counted against its caller's limits, or raise what the client is told."""
         ...
 
+    def tenant_of(self, headers: Headers) -> str | None:
+        """Whose valid key they show, or None. Nothing is counted."""
+        ...
+
     def still_admits(self, caller: Caller) -> bool:
         """Whether one who was let in before would be again: its key was not revoked and has not expired."""
         ...
@@ -117,6 +125,9 @@ class OpenAccess:
 
     def admit(self, headers: Headers, action: Action) -> Caller:  # noqa: ARG002 - the protocol's shape
         return ANYBODY
+
+    def tenant_of(self, headers: Headers) -> str | None:  # noqa: ARG002 - the protocol's shape
+        return ANYBODY.tenant
 
     def still_admits(self, caller: Caller) -> bool:  # noqa: ARG002 - the protocol's shape
         return True
@@ -190,9 +201,11 @@ class KeyedAccess:
     While the store is away the last table stays in force.
     """
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, meters: KeyMeters | None = None) -> None:
         self._store = store
         self._clock = clock
+        self._meters = meters or KeyMeters(store, clock)
+        """Those of the jobs that run in this process, which spend from the same windows."""
         self._marker: Hashable = None
         self._by_digest: dict[bytes, KeyCaller] = {}
         self._by_credential: dict[bytes, KeyCaller] = {}
@@ -226,10 +239,20 @@ class KeyedAccess:
             if caller.key.expires_at is not None:
                 self._check_expiry(caller.key)
             caller.enter(action)
+            ACCESS_KEY.set(caller.key.id)
+            SPEND.set(caller.used if caller.limited else None)
         except HeadgateError as error:
             self.refusals[error.code] += 1
             raise
         return caller
+
+    def tenant_of(self, headers: Headers) -> str | None:
+        try:
+            presented = read_credential(headers)
+            caller = self._by_credential.get(presented) or self._find(presented)
+        except HeadgateError:
+            return None
+        return caller.tenant if self.still_admits(caller) else None
 
     def still_admits(self, caller: Caller) -> bool:
         if not isinstance(caller, KeyCaller):
@@ -258,9 +281,7 @@ class KeyedAccess:
         self.has_keys = self.has_keys or bool(everyone)
 
     def _caller(self, kept: KeptKey) -> KeyCaller:
-        key = kept.key
-        meter = Meter(requests=key.requests_per_minute, tokens=key.tokens_per_minute, parallel=key.parallel)
-        return KeyCaller(kept, meter, self._clock.now, self.refusals)
+        return KeyCaller(kept, self._meters.of(kept.key), self._clock.now, self.refusals)
 
     def _find(self, presented: bytes) -> KeyCaller:
         if not is_key_text(presented):

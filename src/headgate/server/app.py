@@ -5,12 +5,14 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from headgate.core.events import Event, HttpAnswered
+from headgate.core.waiting import REQUEST_BODY, WaitingBytes
 from headgate.machine.context import REQUEST_IDS
 from headgate.server.errors import ERROR, Failed, Header
 from headgate.server.http import Asgi, Exchange
 from headgate.server.http.asgi import App, Message, Receive, Scope, Send
 from headgate.server.http.exchange import Serve
 from headgate.server.inference.route import ROUTES
+from headgate.server.whole_body import BODIES
 
 _API: Final = ("/v1/", "/api/")
 """What callers ask. The rest is asked by operators and their machines: probes, scrapes, pages."""
@@ -23,10 +25,15 @@ class HttpApp:
     """What the front door serves."""
 
     def __init__(
-        self, inference: Serve, rest: App, new_id: Callable[[], str], emit: Callable[[Event], None]
+        self,
+        inference: Serve,
+        rest: App,
+        new_id: Callable[[], str],
+        emit: Callable[[Event], None],
+        bodies: WaitingBytes,
     ) -> None:
         self._inference = inference
-        self._rest = Asgi(_Named(rest, new_id, emit))
+        self._rest = Asgi(_Named(rest, new_id, emit, bodies))
         self._new_id = new_id
         self._emit = emit
 
@@ -49,14 +56,20 @@ class HttpApp:
 class _Named:
     """Every answer carries the name of its request, and those of the API are events."""
 
-    def __init__(self, app: App, new_id: Callable[[], str], emit: Callable[[Event], None]) -> None:
+    def __init__(
+        self, app: App, new_id: Callable[[], str], emit: Callable[[Event], None], bodies: WaitingBytes
+    ) -> None:
         self._app = app
         self._new_id = new_id
         self._emit = emit
+        self._bodies = bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request_id = f"req_{self._new_id()}"
         REQUEST_IDS.set((request_id,))
+        # Routes match the path as it was sent, as rules of a proxy before us do: `/v1%2Fmodels` is none of them.
+        scope["path"] = scope["raw_path"].decode("ascii")
+        scope[BODIES] = self._bodies
         name: Header = (b"x-request-id", request_id.encode())
         is_api = scope["path"].startswith(_API) and scope["path"] != _PROBE
         status = 0
@@ -71,5 +84,9 @@ class _Named:
             await send(message)
 
         # Starlette raises once more what it has answered and we have logged.
-        with contextlib.suppress(Exception):
-            await self._app(scope, receive, named)
+        try:
+            with contextlib.suppress(Exception):
+                await self._app(scope, receive, named)
+        finally:
+            if (body := REQUEST_BODY.get()) is not None:
+                body.end()

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from headgate.core.access import Action
 from headgate.core.errors import InvalidRequest
 from headgate.mounting import AppCall, AppDoor, AppKeyed, AppReply, AppRoute, AppStream
-from headgate.server.access import Access, Caller
+from headgate.server.access import CALLER, Access, Caller
 from headgate.server.errors import going_away, log_error, note_error, read_error
 from headgate.server.inference.head import read_head
 from headgate.server.reading import read_body, read_query
@@ -63,7 +63,8 @@ class AppRoutes:
             return None
         if action is Action.CALL and self._closing.is_set():
             raise going_away()
-        return self._access.admit(request.scope["headers"], action)
+        caller = request.scope[CALLER] = self._access.admit(request.scope["headers"], action)
+        return caller
 
 
 async def _read_call(

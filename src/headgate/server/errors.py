@@ -19,6 +19,7 @@ from headgate.core.errors import (
     RateLimited,
     RequestRejected,
     StoreUnavailable,
+    UpstreamThrottled,
 )
 from headgate.core.failures import FailureKind
 from headgate.core.metering import Allowance
@@ -50,6 +51,7 @@ STATUS_BY_CODE: Final[Mapping[str, int]] = {
     "draining": 503,
     "store_unavailable": 503,
     "deadline_exceeded": 504,
+    "quota_exceeded": 507,
 }
 INVITES: Final = frozenset({429, 503})
 """Come back later. Everything else has been tried as often as it helps: a client's own retries would only storm."""
@@ -71,6 +73,8 @@ class Failed(msgspec.Struct, frozen=True):
     message: str
     param: str | None = None
     retry_after_s: float | None = None
+    final: bool = False
+    """The call was retried here for as long as its deadline allows, so the client must not retry it at once."""
     allowances: tuple[Allowance, ...] = ()
 
     @property
@@ -90,6 +94,7 @@ class Failed(msgspec.Struct, frozen=True):
             (b"retry-after", b"%d" % math.ceil(retry_after_s)),
             (b"retry-after-ms", b"%d" % (retry_after_s * 1000)),
             *allowance_headers(self.allowances),
+            *([_FINAL] if self.final else ()),
         ]
 
 
@@ -104,7 +109,8 @@ def read_error(error: Exception, *, mismatch_status: int = 409) -> Failed:
         retry_after_s = 1.0
     param = error.param if isinstance(error, InvalidRequest) else None
     allowances = error.allowances if isinstance(error, RateLimited) else ()
-    return Failed(status, error.code, _message(error), param, retry_after_s, allowances)
+    final = isinstance(error, UpstreamThrottled) and error.attempts > 0
+    return Failed(status, error.code, _message(error), param, retry_after_s, final, allowances)
 
 
 def going_away() -> Draining:
@@ -151,7 +157,7 @@ def _crash_lines(error: BaseException) -> Iterator[str]:
 
 
 def _message(error: HeadgateError) -> str:
-    if isinstance(error, StoreUnavailable):
+    if isinstance(error, StoreUnavailable) and error.public is None:
         return _STORE_AWAY if error.waiting_helps else _STORE_BROKEN
     return _BROKEN if is_crash(error) else error.public or str(error)
 

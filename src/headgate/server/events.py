@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from headgate.core.access import Action
 from headgate.core.errors import InvalidRequest, RateLimited
-from headgate.core.events import Event
+from headgate.core.events import Event, ModelPauseChanged
 from headgate.core.ports.clock import Clock
 from headgate.core.spelling import did_you_mean
 from headgate.observe.ring import EventRing, Numbered
@@ -80,9 +80,9 @@ class EventRoutes:
         if request.method == "HEAD":
             return Response(media_type=_SSE, headers=_HEADERS)
         upto, strange = self._start(after)
-        pieces = self.pieces(
-            upto, wanted, strange=strange, welcome=partial(self._access.still_admits, caller)
-        )
+        welcome = partial(self._access.still_admits, caller)
+        shown = _whole if whose is None else _without_key
+        pieces = self.pieces(upto, wanted, strange=strange, welcome=welcome, shown=shown)
         self._readers[whose] += 1
         return _Following(pieces, partial(self._leave, whose))
 
@@ -92,7 +92,13 @@ class EventRoutes:
             del self._readers[whose]
 
     async def pieces(
-        self, upto: int, wanted: Wanted, *, strange: bool = False, welcome: Callable[[], bool]
+        self,
+        upto: int,
+        wanted: Wanted,
+        *,
+        strange: bool = False,
+        welcome: Callable[[], bool],
+        shown: Callable[[Event], Event] | None = None,
     ) -> AsyncIterator[bytes]:
         """For as long as it is read: a reader that dawdles is not waited for, and hears what it missed."""
         yield _BEGINNING + (self._gap(None, upto) if strange else b"")
@@ -104,7 +110,7 @@ class EventRoutes:
             closed = self._ring.closed
             reading = self._ring.read(upto, wanted, MOST_AT_ONCE)
             piece = self._gap(reading.lost, upto + reading.lost) if reading.lost else b""
-            piece += b"".join(self._told(one) for one in reading.found)
+            piece += b"".join(self._told(one, shown or _whole) for one in reading.found)
             upto = reading.upto
             if piece or self._clock.now() - written_at >= HEARTBEAT_S:
                 yield piece or self._heartbeat(upto)
@@ -137,8 +143,8 @@ class EventRoutes:
     def _end(self, upto: int, reason: str) -> bytes:
         return self._data(upto, {"type": "end", "at": self._clock.utc(), "reason": reason})
 
-    def _told(self, one: Numbered) -> bytes:
-        return b"id: %b-%d\ndata: %b\n\n" % (self._run, one.number, tell(one.at, one.event))
+    def _told(self, one: Numbered, shown: Callable[[Event], Event]) -> bytes:
+        return b"id: %b-%d\ndata: %b\n\n" % (self._run, one.number, tell(one.at, shown(one.event)))
 
     def _data(self, number: int, told: dict[str, Any]) -> bytes:
         return b"id: %b-%d\ndata: %b\n\n" % (self._run, number, _encode(told))
@@ -160,6 +166,15 @@ class _Following(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             self._leave()
+
+
+def _whole(event: Event) -> Event:
+    return event
+
+
+def _without_key(event: Event) -> Event:
+    """Who paused a model is the name of a key, and mostly of another tenant's: that is for operators."""
+    return msgspec.structs.replace(event, by=None) if isinstance(event, ModelPauseChanged) else event
 
 
 def tell(at: datetime, event: Event) -> bytes:
@@ -195,5 +210,6 @@ def _sight(caller: Caller) -> Wanted:
     tenant = caller.tenant
     if caller.may(Action.OPERATE):
         return lambda _: True
-    nobodys = tenant if caller.may(Action.WATCH) else None
-    return lambda event: getattr(event, "tenant", nobodys) == tenant
+    if caller.may(Action.WATCH):
+        return lambda event: getattr(event, "tenant", None) in (None, tenant)
+    return lambda event: getattr(event, "tenant", None) == tenant

@@ -59,7 +59,7 @@ class FileRoutes:
         caller = admit_work(self._access, request, self._closing)
         read_query(request, Nothing)
         form = _Form(read_boundary(request.headers.get("content-type", "")))
-        async with self._files.upload() as upload:
+        async with self._files.upload(tenant=caller.tenant) as upload:
             await form.read(request, upload)
             file = await upload.keep(filename=form.filename, purpose=form.purpose, tenant=caller.tenant)
         return json_reply(file)

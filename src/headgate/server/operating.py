@@ -58,12 +58,14 @@ class Operating:
     async def _pause(self, request: Request) -> Response:
         caller = admit(self._access, request, Action.OPERATE)
         named = await read_body(request, _named)
+        caller.check_model(named.model)
         pause = await self._gateway.models.pause(named.model, by=caller.name)
         return json_reply({"model": pause.model, "paused": True, "since": pause.since, "by": pause.by})
 
     async def _resume(self, request: Request) -> Response:
-        admit(self._access, request, Action.OPERATE)
+        caller = admit(self._access, request, Action.OPERATE)
         named = await read_body(request, _named)
+        caller.check_model(named.model)
         await self._gateway.models.resume(named.model)
         return json_reply({"model": named.model, "paused": False})
 

@@ -1,22 +1,30 @@
 """What a request says in its query, its headers and its JSON body, read strictly: every mistake names its field."""
 
+import asyncio
 import re
+from collections import Counter
 from typing import Annotated, Any, Final, TypeVar, get_origin
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
-from headgate.core.errors import InvalidRequest, PayloadTooLarge
-from headgate.core.json_trouble import why_no_json
+from headgate.core.errors import InvalidRequest
+from headgate.core.json_trouble import check_json, why_no_json
+from headgate.core.waiting import RequestBody
+from headgate.dispatch.relaying import LARGE_BYTES
+from headgate.server.access import CALLER, Caller
+from headgate.server.http import Exchange
+from headgate.server.http.exchange import ClientGone
 from headgate.server.inference.head import read_key
+from headgate.server.whole_body import BODIES, read_whole
 
 T = TypeVar("T")
 Q = TypeVar("Q", bound=msgspec.Struct)
-MOST_OPENINGS: Final = 500_000
-"""How many objects and lists a body may open, those in its texts included."""
 Word = Annotated[str, msgspec.Meta(min_length=1)]
 LONGEST_SHOWN_CHARS: Final = 100
 """Of a name that a stranger made up."""
+MAX_ERROR_CHARS: Final = 1024
+"""Of msgspec's message, which quotes names of any length."""
 _PLACE: Final = re.compile(r" - at `(?:key in `)?\$\.?([^`]*)`")
 _FIELD: Final = re.compile(r"^Object (?:contains unknown|missing required) field `([^`]*)`")
 
@@ -30,8 +38,7 @@ def read_query(request: Request, kind: type[Q]) -> Q:
     pairs = request.query_params.multi_items()
     given = dict(pairs)
     if len(given) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        [(twice, _)] = Counter(name for name, _ in pairs).most_common(1)
         raise InvalidRequest(f"{twice[:LONGEST_SHOWN_CHARS]} comes twice", param=twice[:LONGEST_SHOWN_CHARS])
     numbers = {field.encode_name for field in msgspec.structs.fields(kind) if _is_number(field.type)}
     told = {name: _number(value) if name in numbers else value for name, value in given.items()}
@@ -49,24 +56,29 @@ async def read_body(
     How large it may be is the front door's business.
     """
     read_query(request, Nothing)  # All of it is said in the body.
-    body = await request.body()
-    _refuse_endless(body)
+    body = await _body(request)
+    check_json(body)
+    if len(body) > LARGE_BYTES:
+        await asyncio.sleep(0)
     try:
-        return decoder.decode(body or empty)
+        read = decoder.decode(body or empty)
     except msgspec.ValidationError as error:
         raise _misfit(error, root) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"the body is not valid JSON: {why_no_json(body, error)}") from None
-    except RecursionError:
-        raise InvalidRequest("the body is nested too deeply") from None
+    if len(body) > LARGE_BYTES:
+        await asyncio.sleep(0)
+    return read
 
 
-def _refuse_endless(body: bytes) -> None:
-    """Millions of small values take seconds to read, and everybody waits meanwhile: they are counted before."""
-    if len(body) > MOST_OPENINGS and body.count(b"{") + body.count(b"[") > MOST_OPENINGS:
-        raise PayloadTooLarge(
-            f"the body has more than {MOST_OPENINGS:,} objects and lists; send it in parts", param="body"
-        )
+async def _body(request: Request) -> bytes:
+    exchange: Exchange = request.scope["extensions"]["headgate"]
+    caller: Caller | None = request.scope.get(CALLER)
+    counted = RequestBody(request.scope[BODIES], "" if caller is None else caller.tenant)
+    try:
+        return await read_whole(exchange, await exchange.piece(), counted)
+    except ClientGone:
+        raise ClientDisconnect from None
 
 
 def read_idempotency_key(request: Request) -> str | None:
@@ -91,6 +103,9 @@ def _number(value: str) -> float | str:
 
 def _misfit(error: msgspec.ValidationError, root: str = "") -> InvalidRequest:
     told = str(error)
+    if len(told) > MAX_ERROR_CHARS:
+        # Its beginning says what is wrong, its end says where.
+        told = f"{told[: MAX_ERROR_CHARS // 2]}…{told[-MAX_ERROR_CHARS // 2 :]}"
     place, field = _PLACE.search(told), _FIELD.match(told)
     where = place[1] if place else ""
     parts = [f"{root}{where}" if where.startswith("[") else where, field[1] if field else ""]

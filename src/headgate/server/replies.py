@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
+from urllib.parse import unquote
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -12,12 +13,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headgate.core.access import Action
+from headgate.core.errors import InvalidRequest, UnknownModel
 from headgate.core.job import Job
-from headgate.server.access import Access, Caller
+from headgate.server.access import CALLER, Access, Caller
 from headgate.server.errors import Failed, going_away, log_error, note_error, read_error
 from headgate.server.http import Exchange
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
+MAX_PARAMETERS: Final = 100
+"""Of a query, on every route."""
+MAX_SHOWN_CHARS: Final = 200
+"""Of a path that leads nowhere."""
 _CODES: Final = {404: "not_found", 405: "method_not_allowed"}
 
 
@@ -25,6 +31,7 @@ def admit(access: Access, request: Request, action: Action) -> Caller:
     """Let a request in that is over in a moment: it takes no place among its caller's parallel ones."""
     caller = access.admit(request.scope["headers"], action)
     caller.leave()
+    request.scope[CALLER] = caller
     return caller
 
 
@@ -50,9 +57,18 @@ def route(path: str, **by_method: Handler) -> Route:
     """All methods of one path together, so that a 405 knows them all."""
 
     async def answer(request: Request) -> Response:
+        # Before anything parses it: to decode 60 KB of them takes longer than most requests.
+        if request.scope["query_string"].count(b"&") >= MAX_PARAMETERS:
+            raise InvalidRequest(f"a query may have at most {MAX_PARAMETERS} parameters")
+        request.scope["path_params"] = decoded(request.path_params)
         return await by_method["GET" if request.method == "HEAD" else request.method](request)
 
     return Route(path, answer, methods=list(by_method))
+
+
+def decoded(params: Mapping[str, str]) -> dict[str, str]:
+    """The parameters of a path, which is matched as it was sent: an encoded slash belongs to an id."""
+    return {name: unquote(value) for name, value in params.items()}
 
 
 def json_reply(value: object, *, status: int = 200, replayed: bool = False) -> Response:
@@ -87,7 +103,9 @@ async def tell_http_error(request: Request, error: Exception) -> Response:
     """No such route, or not this method."""
     status = error.status_code if isinstance(error, HTTPException) else 500
     failed = Failed(
-        status, _CODES.get(status, "invalid_request"), f"{request.method} {request.scope['path']}: {error}"
+        status,
+        _CODES.get(status, "invalid_request"),
+        f"{request.method} {request.scope['path'][:MAX_SHOWN_CHARS]}: {error}",
     )
     response = _failed(failed)
     # A 405 says which methods there are.
@@ -101,6 +119,8 @@ async def tell_nobody(request: Request, error: Exception) -> Response:  # noqa: 
 
 
 async def tell_error(request: Request, error: Exception, *, mismatch_status: int) -> Response:
+    if isinstance(error, UnknownModel) and (caller := request.scope.get(CALLER)) is not None:
+        error.narrow(caller.may_use)
     failed = read_error(error, mismatch_status=mismatch_status)
     log_error(request.scope["path"], error)
     note_error(request.scope, error)

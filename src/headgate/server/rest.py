@@ -29,7 +29,7 @@ from headgate.server.files import FileRoutes
 from headgate.server.jobs import JobRoutes
 from headgate.server.openapi import document
 from headgate.server.operating import Operating
-from headgate.server.replies import admit, json_reply, tell_error, tell_nobody
+from headgate.server.replies import admit, json_reply, route, tell_error, tell_nobody
 from headgate.server.webhooks import WebhookRoutes
 
 
@@ -70,7 +70,7 @@ class Rest:
                 *self._operating.routes(),
                 *self._events.routes(),
                 Route("/v1/models", self._models),
-                Route("/v1/models/{name:path}", self._model),
+                route("/v1/models/{name:path}", GET=self._model),
                 Route("/queue/status", self._status),
                 Route("/metrics", self._tell_metrics),
                 *(Route(path, self._live) for path in ("/health", "/health/live", "/api/v1/health")),
@@ -105,12 +105,12 @@ class Rest:
         name = request.path_params["name"]
         if not caller.may_use(name):
             raise UnknownModel(f"there is no model {name[:100]!r}", param="model")
-        self._gateway.routes.find(name)
+        self._gateway.routes.check(name)
         return json_reply(self._shown(name))
 
     async def _status(self, request: Request) -> Response:
-        admit(self._access, request, Action.WATCH)
-        return json_reply(self._gateway.status())
+        caller = admit(self._access, request, Action.WATCH)
+        return json_reply(self._gateway.status(caller.tenant))
 
     async def _tell_metrics(self, request: Request) -> Response:
         admit(self._access, request, Action.WATCH)

@@ -10,12 +10,13 @@ from headgate.core.errors import InvalidRequest
 from headgate.core.ports.alerts import AlertBoard
 from headgate.core.ports.clock import Clock
 from headgate.core.wire import Endpoint, WireRequest
+from headgate.dispatch.relaying import LARGE_BYTES
 from headgate.gateway import Gateway
 from headgate.mounting import AppRoute
 from headgate.observe.recent import RecentRequests
 from headgate.observe.ring import EventRing
 from headgate.runner.submission import Submission
-from headgate.server.access import Access
+from headgate.server.access import Access, Headers
 from headgate.server.app import HttpApp
 from headgate.server.dashboard.dashboard import Dashboard
 from headgate.server.dashboard.sources import listen
@@ -45,9 +46,9 @@ class Serving:
         mounted: Sequence[AppRoute] = (),
     ) -> None:
         self._gateway = gateway
-        recent = RecentRequests(clock.utc)
+        self._access = access
+        recent, self._ring = RecentRequests(clock.utc), EventRing(clock.utc)
         gateway.listen(recent)
-        self._ring = EventRing(clock.utc)
         gateway.listen(self._ring)
         self._closing = asyncio.Event()
         self._events = EventRoutes(self._ring, access, self._closing, clock=clock, run=new_id())
@@ -60,6 +61,7 @@ class Serving:
             submit=self._submit,
             draining=self._closing.is_set,
             emit=gateway.emit,
+            bodies=gateway.bodies,
         )
         self._dashboard = Dashboard(listen(gateway, access, recent, clock, alerts, new_id), new_id)
         rest = Rest(
@@ -78,7 +80,8 @@ class Serving:
         app = rest.app()
         self.routes = app.routes
         """All but those of inference."""
-        self.server = Server(HttpApp(inference, app, new_id, gateway.emit), limits=limits)
+        http = HttpApp(inference, app, new_id, gateway.emit, gateway.bodies)
+        self.server = Server(http, limits=limits, door=access, tenant_of=self._tenant_of)
 
     async def start(self, host: str, port: int) -> int:
         """Returns the port that is listened on."""
@@ -101,6 +104,9 @@ class Serving:
         finally:
             await working
 
+    def _tenant_of(self, headers: Headers) -> str | None:
+        return self._access.tenant_of(headers) or self._dashboard.tenant_of(headers)
+
     async def _submit(self, request: WireRequest, head: Head, body: bytes) -> Submitted:
         """`Prefer: respond-async`: the request becomes a job, and the answer its record."""
         task = _TASKS.get(request.endpoint)
@@ -111,6 +117,8 @@ class Serving:
         if request.stream:
             raise InvalidRequest("a job cannot stream: leave out stream", param="stream")
         given = _read(body)
+        if len(body) > LARGE_BYTES:
+            await asyncio.sleep(0)
         if "service_tier" not in request.fields:
             given.pop("service_tier", None)  # It was ours, and is the job's lane now.
         [handle] = await self._gateway.jobs.submit_inside(
@@ -128,6 +136,6 @@ def _read(body: bytes) -> dict[str, Any]:
     """Until here nobody has looked inside its values."""
     try:
         given: dict[str, Any] = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"the body is no JSON that can be read: {error}") from None
     return given

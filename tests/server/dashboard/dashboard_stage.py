@@ -10,11 +10,15 @@ from urllib.parse import urlencode
 import httpx
 from server.locked_stage import Locked, locked
 from server.stage import House, opened
+from stage import until_closed
 
 from headgate.core.alerts import Alert
 from headgate.core.events import AttemptEnded, Event, Responded
 from headgate.core.failures import Failure, FailureKind
+from headgate.core.hold import Condition
 from headgate.core.messages import Lane
+from headgate.dispatch.status import UpstreamStatus
+from headgate.server.dashboard.upstreams import UpstreamView
 
 HOSTILE: Final = (
     "<script>window.pwned=1</script>",
@@ -32,8 +36,9 @@ PAGES: Final = ("/", "/models", "/requests", "/alerts", "/requests?q=nobody", "/
 MODELS: Final = {
     "m": {"upstreams": [{"provider": "simulated", "latency_s": 0}]},
     "limited": {
-        "upstreams": [{"provider": "simulated", "script": [{"status": 429, "retry_after_s": 30}] * 9}],
-        "retry": {"max_attempts": 1},
+        "upstreams": [
+            {"provider": "simulated", "latency_s": 0, "outcome": {"status": 429, "retry_after_s": 30}}
+        ],
     },
 }
 
@@ -93,6 +98,10 @@ class Screen:
             **(headers or {"origin": self.house.url}),
         }
         return await self.http.post(path, content=urlencode(form or {}), headers=told)
+
+    async def throttle(self) -> None:
+        """From now on the model `limited` is closed."""
+        await until_closed(self.house.gateway, "limited")
 
     async def log_in(self, key: str) -> httpx.Response:
         return await self.post("/login", {"key": key})
@@ -163,3 +172,24 @@ def an_alert(message: str = "something is wrong", **changes: Any) -> Alert:
         **changes,
     }
     return Alert(**told)
+
+
+def a_view(
+    *, budget: float = 1.0, strict: bool = False, mistake: Failure | None = None, **status: Any
+) -> UpstreamView:
+    """An idle upstream, but for what is said."""
+    told: dict[str, Any] = {
+        "model": "summary",
+        "upstream": "openai",
+        "condition": Condition.OK,
+        "pause_s": 0.0,
+        "stopped": False,
+        "rt_queue": 0,
+        "be_queue": 0,
+        "total_slots": 4,
+        "available_slots": 4,
+        "accepting": True,
+        "max_queue_depth": 20,
+        **status,
+    }
+    return UpstreamView(UpstreamStatus(**told), budget, strict, mistake)

@@ -71,9 +71,8 @@ def test_a_person_finds_the_trouble_mends_a_dead_letter_and_sees_it_complete(
             watch = Watch(context, f"127.0.0.1:{screen.house.port}")
             page = await context.new_page()
             await page.goto(screen.house.url)
-            throttled = await screen.http.post("/v1/chat/completions", json={"model": "limited", **CHAT})
-            assert throttled.status_code == 429
-            await _see(page, "#wrong li", "limited → simulated: throttled")
+            await screen.throttle()
+            await _see(page, "#wrong li", "limited → simulated is closed: throttling")
 
             refused = await screen.house.gateway.jobs.submit(post, {"text": "hello"})
             await refused.wait(20)

@@ -5,14 +5,15 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
-from urllib.parse import parse_qsl, quote, unquote, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, RedirectResponse, Response
 from starlette.routing import Match, Route
 
 from headgate.core.errors import InvalidRequest, Unauthorized
 from headgate.mounting import AppStream
+from headgate.server.access import Headers
 from headgate.server.apps import EventStream
 from headgate.server.dashboard.assets import asset_routes
 from headgate.server.dashboard.door import Door, Guest, refuse_other_readers, refuse_other_sites
@@ -30,7 +31,7 @@ from headgate.server.dashboard.sessions import Sessions
 from headgate.server.dashboard.sources import Sources
 from headgate.server.dashboard.table import all_pages
 from headgate.server.errors import Failed, going_away, log_error, read_error
-from headgate.server.replies import Handler, route, tell_http_error
+from headgate.server.replies import Handler, decoded, route, tell_http_error
 
 LIVE: Final = "/dashboard/live"
 FILE: Final = "application/octet-stream"
@@ -50,6 +51,10 @@ class Dashboard:
         self._shows = [
             (page, route(page.path, GET=self._guarded(partial(self._show, page)))) for page in self._pages
         ]
+
+    def tenant_of(self, headers: Headers) -> str | None:
+        """Whose session they show, if its key is still valid."""
+        return self._door.tenant_of(headers)
 
     def close(self) -> None:
         """End the streams to open pages."""
@@ -107,7 +112,7 @@ class Dashboard:
         if self._live.closed:
             raise going_away()
         guest = self._door.enter(request, deed.needs)
-        form = await read_form(request)
+        form = await read_form(request, max_bytes=deed.form_bytes)
         if not guest.stays():
             raise Unauthorized("the key was revoked meanwhile")
         done = await deed.do(self._visit(guest, request.path_params, {}), form)
@@ -129,7 +134,7 @@ class Dashboard:
     async def _follow(self, request: Request) -> Response:
         refuse_other_readers(request)
         path, _, query = request.query_params.get("page", "").partition("?")
-        page, params = self._find(unquote(path))
+        page, params = self._find(path)
         try:
             guest = self._door.enter(request, page.needs)
         except Unauthorized:
@@ -151,7 +156,7 @@ class Dashboard:
         for page, shown in self._shows:
             match, scope = shown.matches({"type": "http", "path": path, "method": "GET"})
             if match is Match.FULL:
-                return page, scope["path_params"]
+                return page, decoded(scope["path_params"])
         raise InvalidRequest("there is no such page", param="page")
 
     def _visit(
@@ -177,6 +182,8 @@ class Dashboard:
                 return await handle(request)
             except Unauthorized:
                 return _to_login(request)
+            except ClientDisconnect:
+                raise
             except Exception as error:  # noqa: BLE001 - told as everywhere, but to a person
                 log_error(request.scope["path"], error)
                 return error_page(read_error(error))
@@ -186,7 +193,7 @@ class Dashboard:
 
 def _address(request: Request, query: str) -> str:
     """Not `request.url`: that takes a question mark within an id for the beginning of the query."""
-    path = quote(request.scope["path"])
+    path: str = request.scope["path"]
     return f"{path}?{query}" if query else path
 
 

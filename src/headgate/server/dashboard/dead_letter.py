@@ -9,7 +9,7 @@ import msgspec
 from headgate.core.access import Action
 from headgate.core.errors import HeadgateError, InvalidRequest
 from headgate.core.job import Job, JobState
-from headgate.core.json_trouble import why_no_json
+from headgate.core.json_trouble import check_json, why_no_json
 from headgate.core.visible import escaped_json
 from headgate.server.dashboard.dead_filters import check_model
 from headgate.server.dashboard.foreign import address, indented, json_block, message
@@ -24,13 +24,16 @@ from headgate.server.dashboard.sources import Sources
 from headgate.server.errors import read_error
 
 LONGEST_EDITED_BYTES: Final = 100_000
+_REPLAY_BYTES: Final = 4 * LONGEST_EDITED_BYTES
+"""A form spells most signs of a JSON text with three characters, and somebody may add to it."""
 _BYTE: Final = re.compile(r"byte (\d+)")
 _ONE: Final = f"{DEAD_LETTERS}/{{job_id}}"
 
 
 def pages(sources: Sources) -> Sequence[Page]:
     one = OneDeadLetter(sources)
-    deeds = [Deed(path=f"{_ONE}/replay", do=one.replay), Deed(path=f"{_ONE}/discard", do=one.discard)]
+    replay = Deed(path=f"{_ONE}/replay", do=one.replay, form_bytes=_REPLAY_BYTES)
+    deeds = [replay, Deed(path=f"{_ONE}/discard", do=one.discard)]
     return [Page(path=_ONE, entry="Dead letters", show=one.show, deeds=deeds)]
 
 
@@ -72,9 +75,10 @@ class OneDeadLetter:
 
 def _read(text: str, before: Any) -> Any:
     """What somebody typed; None when it means what was there before."""
+    check_json(text.encode(errors="replace"), what="The input")
     try:
         value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except msgspec.DecodeError as error:
         why = _placed(text.encode(errors="replace"), error)
         raise InvalidRequest(f"This is no JSON, so nothing was done: {why}", param="input") from None
     if value is None and before is not None:
@@ -138,7 +142,8 @@ def _input(job: Job, visit: Visit, text: str | None, trouble: str | None) -> Mar
         return group(heading("Input"), json_block(job.input, whole))
     if text is not None:
         return group(heading("Input"), _editor(job, text, trouble))
-    written = indented(job.input)
+    encoded = msgspec.json.encode(job.input)
+    written = indented(encoded) if len(encoded) <= LONGEST_EDITED_BYTES else encoded
     if len(written) > LONGEST_EDITED_BYTES:
         return group(heading("Input"), json_block(job.input, whole), _too_long(job), _actions(job))
     return group(heading("Input"), _editor(job, escaped_json(written.decode()), trouble))

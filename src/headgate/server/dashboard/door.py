@@ -8,11 +8,13 @@ from starlette.requests import Request
 
 from headgate.core.access import Action
 from headgate.core.errors import NotAllowed, Unauthorized
-from headgate.server.access import ANYBODY, Access, Caller, is_here
+from headgate.server.access import ANYBODY, Access, Caller, Headers, is_here
 from headgate.server.dashboard.page import Viewer
 from headgate.server.dashboard.sessions import Sessions
 
 COOKIE: Final = "headgate_session"
+MAX_COOKIE_BYTES: Final = 4096
+"""A longer Cookie header is ignored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,11 @@ class Door:
     def has_keys(self) -> bool:
         return self._access.has_keys
 
+    def tenant_of(self, headers: Headers) -> str | None:
+        """Whose session they show, or None."""
+        caller = self._sessions.find(session_id(headers))
+        return None if caller is None else caller.tenant
+
     def enter(self, request: Request, action: Action) -> Guest:
         """Raises Unauthorized for those who must log in, NotAllowed for those who may not."""
         guest = self._guest(request)
@@ -48,12 +55,12 @@ class Door:
             self.check_host(request)
             # The first key that is made shuts the door for those who came without one.
             return Guest(_viewer(ANYBODY), ANYBODY.name, keyed=False, stays=lambda: not self.has_keys)
-        session_id = request.cookies.get(COOKIE, "")
-        caller = self._sessions.find(session_id)
+        shown = session_id(request.scope["headers"])
+        caller = self._sessions.find(shown)
         if caller is None:
             raise Unauthorized("log in with a key")
         stays = self._sessions.find
-        return Guest(_viewer(caller), caller.name, keyed=True, stays=lambda: stays(session_id) is not None)
+        return Guest(_viewer(caller), caller.name, keyed=True, stays=lambda: stays(shown) is not None)
 
     def check_host(self, request: Request) -> None:
         """Without keys loopback is the only wall: a foreign name that leads here is another site's."""
@@ -61,6 +68,20 @@ class Door:
             raise NotAllowed(
                 "without keys the dashboard answers to localhost and 127.0.0.1 only; make a key: headgate keys create NAME --role operate"
             )
+
+
+def session_id(headers: Headers) -> str:
+    """The session that the request shows, or an empty text.
+
+    Starlette's `cookies` decodes the values of all cookies, which takes quadratic time for quoted ones.
+    """
+    for name, value in headers:
+        if name == b"cookie" and len(value) <= MAX_COOKIE_BYTES:
+            for cookie in value.decode("latin-1").split(";"):
+                key, _, shown = cookie.strip().partition("=")
+                if key == COOKIE:
+                    return shown
+    return ""
 
 
 def refuse_other_readers(request: Request) -> None:

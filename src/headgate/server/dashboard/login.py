@@ -10,7 +10,7 @@ from starlette.routing import Route
 from headgate.core.access import Action
 from headgate.core.errors import HeadgateError
 from headgate.server.access import Access
-from headgate.server.dashboard.door import COOKIE, Door, refuse_other_sites
+from headgate.server.dashboard.door import COOKIE, Door, refuse_other_sites, session_id
 from headgate.server.dashboard.forms import read_form
 from headgate.server.dashboard.html import Markup, el, is_local
 from headgate.server.dashboard.layout import HEADERS, frame
@@ -19,6 +19,9 @@ from headgate.server.errors import read_error
 from headgate.server.replies import Handler, route
 
 PATH: Final = "/login"
+_LOGIN_BYTES: Final = 1024
+"""A key, and the address of a page in a form's spelling. Nobody has shown a key yet."""
+_LONGEST_NEXT_CHARS: Final = 256
 
 
 class Login:
@@ -43,7 +46,7 @@ class Login:
     async def _open(self, request: Request) -> Response:
         refuse_other_sites(request)
         self._door.check_host(request)
-        form = await read_form(request)
+        form = await read_form(request, max_bytes=_LOGIN_BYTES)
         onward = _next(form.get("next"))
         if not self._door.has_keys:
             return RedirectResponse(onward, 303, headers=HEADERS)
@@ -69,14 +72,16 @@ class Login:
 
     async def _close(self, request: Request) -> Response:
         refuse_other_sites(request)
-        self._sessions.close(request.cookies.get(COOKIE, ""))
+        self._sessions.close(session_id(request.scope["headers"]))
         response = RedirectResponse(PATH, 303, headers=HEADERS)
         response.delete_cookie(COOKIE, secure=_is_https(request), httponly=True, samesite="strict")
         return response
 
 
 def _next(asked: str | None) -> str:
-    return asked if asked is not None and asked.startswith("/") and is_local(asked) else "/"
+    if asked is None or len(asked) > _LONGEST_NEXT_CHARS:
+        return "/"
+    return asked if asked.startswith("/") and is_local(asked) else "/"
 
 
 def _is_https(request: Request) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from headgate.core.access import Action
+from headgate.core.errors import ModelNotAllowed
 from headgate.core.operator_pause import OperatorPause, pause_over
 from headgate.dispatch.routes import Route
 from headgate.server.dashboard.foreign import word
@@ -41,10 +42,15 @@ class Models:
         routes = self._sources.gateway.routes
         known = {route.model: route for route in routes.known()}
         wanted = visit.asked("q")
+        configured, scope = routes.names(), visit.viewer.scope
+        # A member of a family may be called as its tenant is, or as what it works on: that is for those who called it.
+        members = self._sources.recent.models(scope) if scope is not None else {*known, *routes.pauses}
         names = [
             name
-            for name in dict.fromkeys((*routes.names(), *known, *routes.pauses))
-            if visit.viewer.sees(name) and (wanted is None or wanted.lower() in name.lower())
+            for name in dict.fromkeys((*configured, *known, *routes.pauses))
+            if (name in configured or name in members)
+            and visit.viewer.sees(name)
+            and (wanted is None or wanted.lower() in name.lower())
         ]
         cards = [self._card(name, known.get(name), visit) for name in names[:MOST_SHOWN]]
         if len(names) > MOST_SHOWN:
@@ -53,19 +59,19 @@ class Models:
         return Shown("Models", [Section("models", group(cards or _nothing(wanted)))], search)
 
     async def pause(self, visit: Visit, form: Form) -> Done:
-        model = needed(form, "model")
+        model = _allowed(visit, needed(form, "model"))
         await self._sources.gateway.models.pause(model, by=visit.by)
         return Done(PATH, f"{model} is paused: its calls are refused until it is resumed.")
 
-    async def resume(self, _: Visit, form: Form) -> Done:
-        model = needed(form, "model")
+    async def resume(self, visit: Visit, form: Form) -> Done:
+        model = _allowed(visit, needed(form, "model"))
         ended = await self._sources.gateway.models.resume(model)
         return Done(PATH, f"{model} goes on." if ended else f"{model} was not paused.")
 
     def _card(self, name: str, route: Route | None, visit: Visit) -> Markup:
         pause = pause_over(self._sources.gateway.routes.pauses, name)
-        act = _pause_form(name, pause) if visit.viewer.may(Action.OPERATE) else None
-        told = None if pause is None else [badge("paused", "warn"), _paused(pause, name, visit.tell)]
+        act = _pause_form(name, pause) if visit.viewer.operates(name) else None
+        told = None if pause is None else [badge("paused", "warn"), _paused(pause, name, visit)]
         return el("article", heading(name, told, act), self._inside(name, route, visit), class_="card")
 
     def _inside(self, name: str, route: Route | None, visit: Visit) -> Child:
@@ -101,18 +107,19 @@ class Models:
 
 def gates(views: Iterable[UpstreamView], tell: Moments, *, named: bool = True) -> Markup:
     """A table of gates; `named` with their models."""
-    heads = ("Upstream", "State", "Slots in use", "Waiting", "Retry budget")
+    heads = ("Upstream", "State", "Slots in use", "Waiting", "Refused or failed", "Retry budget")
     rows = [
         (
             view.name if named else view.status.upstream,
             _state(view, tell),
             f"{view.in_use} of {view.status.total_slots}",
             _waiting(view),
+            f"{view.status.refused_share:.0%}",
             _budget(view),
         )
         for view in views
     ]
-    return table(heads, rows, numeric=frozenset({2, 3, 4}))
+    return table(heads, rows, numeric=frozenset({2, 3, 4, 5}))
 
 
 def _state(view: UpstreamView, tell: Moments) -> Child:
@@ -120,15 +127,15 @@ def _state(view: UpstreamView, tell: Moments) -> Child:
         return badge("paused by an operator", "warn")
     trouble = upstream_trouble(view, tell)
     if trouble is None:
-        return badge("idle" if not view.in_use else "working", "good" if view.in_use else "plain")
+        state = badge("working", "good") if view.in_use else badge("idle")
+        return group(state, el("span", view.status.limit, class_="faint"))
     return group(badge(trouble.state, trouble.tone), el("span", trouble.more, class_="faint"))
 
 
-def _waiting(view: UpstreamView) -> Child:
+def _waiting(view: UpstreamView) -> str:
+    """`0`, `12`, `12, 3 batch`."""
     status = view.status
-    if not view.waiting:
-        return "0"
-    return f"{status.rt_queue} interactive, {status.be_queue} batch"
+    return f"{status.rt_queue}, {status.be_queue} batch" if status.be_queue else str(status.rt_queue)
 
 
 def _budget(view: UpstreamView) -> Child:
@@ -143,9 +150,17 @@ def _pause_form(name: str, pause: OperatorPause | None) -> Markup | None:
     return button("Resume", "/models/resume", kind="", model=pause.model) if pause.model == name else None
 
 
-def _paused(pause: OperatorPause, name: str, tell: Moments) -> Markup:
+def _paused(pause: OperatorPause, name: str, visit: Visit) -> Markup:
+    """Who did it is for operators: it may be the name of another tenant's key."""
+    by = f"by {pause.by}" if visit.viewer.may(Action.OPERATE) else "by an operator"
     through = "" if pause.model == name else f" with all of {pause.model}"
-    return el("span", f"by {pause.by}{through}, ", tell.ago(pause.since), class_="faint")
+    return el("span", f"{by}{through}, ", visit.tell.ago(pause.since), class_="faint")
+
+
+def _allowed(visit: Visit, model: str) -> str:
+    if not visit.viewer.operates(model):
+        raise ModelNotAllowed(f"your key may not pause or resume the model {model[:100]!r}")
+    return model
 
 
 def _nothing(wanted: str | None) -> Markup:

@@ -3,11 +3,14 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from headgate.core.access import Action, covers
 from headgate.server.dashboard.html import Markup, el
 from headgate.server.dashboard.moments import Moments
+
+FORM_BYTES: Final = 8 * 1024
+"""The most that a form may have, unless its deed says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,9 @@ class Viewer:
     def sees(self, model: str) -> bool:
         """Those who watch the gateway see all of it; others what they may use."""
         return self.may(Action.WATCH) or covers(self.models, model)
+
+    def operates(self, model: str) -> bool:
+        return self.may(Action.OPERATE) and covers(self.models, model)
 
     @property
     def scope(self) -> str | None:
@@ -108,6 +114,7 @@ class Deed:
     path: str
     do: Do
     needs: Action = Action.OPERATE
+    form_bytes: int = FORM_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,13 +1,11 @@
-"""Upstreams as pages see them: the gate's numbers, and what its health and its budget say."""
+"""Upstreams as pages see them: the gate's numbers, and what was learned of it."""
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headgate.core.failures import Failure
-from headgate.core.health import Condition
 from headgate.dispatch.routes import Route
-from headgate.dispatch.status import UpstreamStatus, gate_statuses
+from headgate.dispatch.status import State, UpstreamStatus, gate_statuses
 from headgate.dispatch.upstream import Upstream
 
 
@@ -18,10 +16,10 @@ class UpstreamView:
     status: UpstreamStatus
     budget_left: float
     """The share of its retry budget."""
-    probed_in_s: float | None
-    """When it is tried again, if it is left alone."""
+    budget_strict: bool
+    """Without budget failed calls are not retried; else throttled calls only wait longer."""
     mistake: Failure | None
-    """What it said when it was last found misconfigured."""
+    """How it was last found misconfigured."""
 
     @property
     def waiting(self) -> int:
@@ -33,13 +31,12 @@ class UpstreamView:
 
     @property
     def takes_calls(self) -> bool:
-        status = self.status
-        return (
-            status.condition is Condition.OK
-            and not status.stopped
-            and not status.pause_s
-            and status.accepting
-        )
+        return self.status.state is State.OPEN and self.status.accepting
+
+    @property
+    def at_its_limit(self) -> bool:
+        """As many calls wait because of the learned limit as are in flight."""
+        return bool(self.status.limit) and self.waiting >= max(1, self.in_use)
 
     @property
     def name(self) -> str:
@@ -55,6 +52,4 @@ def look(routes: Iterable[Route]) -> list[UpstreamView]:
 
 
 def _view(upstream: Upstream, status: UpstreamStatus) -> UpstreamView:
-    budget = upstream.budget
-    left = 1.0 if math.isinf(budget.capacity) else budget.tokens / budget.capacity
-    return UpstreamView(status, left, upstream.probed_in_s(), upstream.last_mistake)
+    return UpstreamView(status, upstream.budget.share_left, upstream.budget.strict, upstream.last_mistake)

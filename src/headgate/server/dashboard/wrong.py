@@ -21,8 +21,8 @@ from headgate.core.errors import (
     UpstreamThrottled,
 )
 from headgate.core.failures import Failure, FailureKind
-from headgate.core.health import Condition
 from headgate.core.operator_pause import OperatorPause, pause_over
+from headgate.dispatch.status import State
 from headgate.observe.recent import REFUSALS, Status
 from headgate.observe.series import Span
 from headgate.server.dashboard.html import Child, Markup, el
@@ -36,7 +36,7 @@ MANY_TROUBLED: Final = 0.05
 FEWEST_ENDED: Final = 20
 REASONS: Final[Mapping[str, str]] = {
     QueueFull.code: "the queue was full",
-    UpstreamThrottled.code: "the provider asked everybody to wait",
+    UpstreamThrottled.code: "the upstream throttled and they could not wait longer",
     ModelPaused.code: "an operator paused the model",
     RetryBudgetSpent.code: "the retry budget was spent",
     RateLimited.code: "a key had used up its limits",
@@ -44,7 +44,7 @@ REASONS: Final[Mapping[str, str]] = {
     DeadlineExceeded.code: "their time was up",
     CheckBroken.code: "the caller's own check broke",
     Preempted.code: "interactive calls took their slots",
-    FailureKind.THROTTLED: "the provider kept asking to wait",
+    FailureKind.THROTTLED: "the provider throttled every attempt",
     FailureKind.TRANSIENT: "the provider was down or slow",
     FailureKind.INVALID_OUTPUT: "the answers could not be used",
     FailureKind.REJECTED: "the provider found the requests wrong",
@@ -83,26 +83,30 @@ def upstream_trouble(
     view: UpstreamView, tell: Moments, others: Iterable[UpstreamView] = ()
 ) -> Trouble | None:
     """The worst of what is wrong with one upstream. `others` are its model's: they may stand in."""
-    status, name, link = view.status, view.name, models_link(view.status.model)
-    rest = _meanwhile(view, others)
-    if status.condition is Condition.HELD:
-        advice = ". Check its key, its model name and its permissions."
-        more = [_said(view.mistake), _again(view, tell), rest, advice]
-        return Trouble(name, "misconfigured", more, link, grave=True)
-    if status.condition is Condition.OPEN:
-        more = ["it kept failing and is left alone", _again(view, tell), rest]
-        return Trouble(name, "down", more, link, grave=True)
-    if status.pause_s > 0:
-        return Trouble(name, "throttled", ["paused ", tell.in_s(status.pause_s), " more", rest], link)
-    return _strain(view, link)
+    status, link = view.status, models_link(view.status.model)
+    match status.state:
+        case State.HELD:
+            advice = ". Check its key, its model name and its permissions."
+            why = [_said(view.mistake), _probe(view, tell), _meanwhile(view, others), advice]
+        case State.FAILING:
+            why = ["too many calls in a row failed", _probe(view, tell), _meanwhile(view, others)]
+        case State.THROTTLING:
+            why = ["it refused too many calls in a row", _probe(view, tell), _meanwhile(view, others)]
+        case _:
+            return _strain(view, link)
+    grave = status.state is not State.THROTTLING
+    return Trouble(view.name, status.state, why, link, grave=grave, joint=" is ")
 
 
 def _strain(view: UpstreamView, link: str) -> Trouble | None:
     status = view.status
     if not status.accepting and not status.stopped:
         return Trouble(view.name, "full", f"{view.waiting} wait and new calls are refused", link, grave=True)
+    if view.at_its_limit:
+        return Trouble(view.name, "at its limit", f"{_calls_wait(view)}; it is {status.limit}", link)
     if view.budget_left < LOW_BUDGET:
-        more = f"{view.budget_left:.0%} of its retry budget is left; without one nothing is retried"
+        then = "failed calls are not retried" if view.budget_strict else "throttled calls wait longer"
+        more = f"{view.budget_left:.0%} of its retry budget is left; without one {then}"
         return Trouble(view.name, "failing often", more, link)
     if status.max_queue_depth and view.waiting * 2 >= status.max_queue_depth:
         return Trouble(view.name, "busy", f"{view.waiting} wait for {status.total_slots} slots", link)
@@ -184,17 +188,21 @@ def _said(mistake: Failure | None) -> str:
     )
 
 
-def _again(view: UpstreamView, tell: Moments) -> Child:
-    if view.probed_in_s is None:
-        return "; the next call tries it again"
-    return (
-        "; being tried now" if view.probed_in_s <= 0 else ["; tried again in ", tell.in_s(view.probed_in_s)]
-    )
+def _probe(view: UpstreamView, tell: Moments) -> Child:
+    """When it is tried again. A probe is sent when a call is there to be one."""
+    probe_in_s = view.status.probe_in_s or 0.0
+    if round(probe_in_s) > 0:
+        return ["; next probe in ", tell.in_s(probe_in_s)]
+    return "; being probed now" if view.in_use or view.waiting else "; the next call is the probe"
 
 
 def _meanwhile(view: UpstreamView, others: Iterable[UpstreamView]) -> str:
-    waiting = f"; {view.waiting} wait" if view.waiting else ""
+    waiting = f"; {_calls_wait(view)}" if view.waiting else ""
     instead = next(
         (other.status.upstream for other in others if other is not view and other.takes_calls), None
     )
     return waiting if instead is None else f"{waiting}; {instead} takes its calls"
+
+
+def _calls_wait(view: UpstreamView) -> str:
+    return "1 call waits" if view.waiting == 1 else f"{view.waiting} calls wait"

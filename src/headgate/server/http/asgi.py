@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, Final, TypeAlias
+from urllib.parse import unquote
 
 from headgate.server.http.exchange import ClientGone, Exchange
 
@@ -67,8 +68,8 @@ def _scope(exchange: Exchange) -> Scope:
         "http_version": "1.1",
         "method": head.method,
         "scheme": "http",
-        "path": head.path,
-        "raw_path": head.raw_path,
+        "path": unquote(head.path),
+        "raw_path": head.path.encode("ascii"),
         "query_string": head.query,
         "root_path": "",
         "headers": head.headers,

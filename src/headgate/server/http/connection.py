@@ -13,10 +13,15 @@ from typing import Final
 from headgate.server.http.body import Body, ChunkedBody, SizedBody
 from headgate.server.http.exchange import Exchange
 from headgate.server.http.flow import Flow
-from headgate.server.http.front import Front
+from headgate.server.http.front import Front, Share
 from headgate.server.http.head import CHUNKED, Head, read_head
-from headgate.server.http.limits import DISCARD_BYTES, HIGH_WATER_BYTES
-from headgate.server.http.refusals import Refused, draining, internal, late, malformed
+from headgate.server.http.limits import (
+    DISCARD_BYTES,
+    HIGH_WATER_BYTES,
+    STRANGER_HEAD_BYTES,
+    STRANGER_IDLE_S,
+)
+from headgate.server.http.refusals import Refused, draining, internal, late, malformed, overcrowded
 
 _HEAD_END: Final = b"\r\n\r\n"
 _HOPELESS: Final = re.compile(rb"\A[^A-Z\r]|(?<!\r)\n|\r[^\n]|\0")
@@ -47,6 +52,7 @@ class Connection(Flow):
         "_held",
         "_owes_continue",
         "_phase",
+        "_share",
         "local",
         "peer",
     )
@@ -57,6 +63,7 @@ class Connection(Flow):
         self.local: tuple[str, int] | None = None
         self._front = front
         self._phase = _Phase.HEAD
+        self._share: Share | None = None  # Of the tenant whose valid key was shown here.
         self._exchange: Exchange | None = None
         self._body: Body | None = None
         self._held: bytearray | None = None  # An unfinished head, or what came too early.
@@ -71,6 +78,8 @@ class Connection(Flow):
         self.peer = _address(transport.get_extra_info("peername"))
         self.local = _address(transport.get_extra_info("sockname"))
         self._front.connections.add(self)
+        if self._front.door.has_keys:
+            self._be_idle(self._limits.header_timeout_s)
         if self._front.draining:
             self.drain()
 
@@ -79,7 +88,7 @@ class Connection(Flow):
         self._phase = _Phase.PARTING
         self._held = self._body = None
         self._lose_exchange()
-        self._front.connections.discard(self)
+        self._forget()
         self._front.left()
 
     def data_received(self, data: bytes) -> None:
@@ -132,6 +141,7 @@ class Connection(Flow):
             self._next_request()
         else:
             self._resume_reading()
+            self._may_be_closed()
 
     def ended(self, exchange: Exchange) -> None:
         """The application has returned. An answer it owes is given in its stead, or visibly cut."""
@@ -154,6 +164,12 @@ class Connection(Flow):
     def abort(self) -> None:
         self._transport.abort()
 
+    def dismiss(self) -> None:
+        """Make room for another client at once."""
+        self._phase = _Phase.PARTING
+        self._forget()
+        self._transport.abort()
+
     # --- Reading ---
 
     def _read_head(self, data: bytes | bytearray) -> None:
@@ -163,8 +179,11 @@ class Connection(Flow):
             self._held += data
             data = self._held
         end = data.find(_HEAD_END, scanned)
-        if (end if end >= 0 else len(data)) > self._limits.head_bytes:
-            message = f"the headers may have at most {self._limits.head_bytes} bytes together"
+        max_bytes = self._limits.head_bytes
+        if self._share is None and self._front.door.has_keys:
+            max_bytes = min(max_bytes, STRANGER_HEAD_BYTES)
+        if (end if end >= 0 else len(data)) > max_bytes:
+            message = f"the headers may have at most {max_bytes} bytes together"
             self._refuse(Refused(431, "invalid_request", message))
         elif end < 0:
             self._hold_head(data, scanned)
@@ -185,6 +204,11 @@ class Connection(Flow):
         except Refused as refused:
             self._refuse(refused)
             return
+        if self._share is not None:
+            self._share.idle.pop(self, None)
+        elif self._front.door.has_keys and not self._is_welcome(head):
+            self._refuse(overcrowded())
+            return
         length = head.length
         self._read_by = math.inf
         if length == CHUNKED or length > len(rest):
@@ -195,6 +219,16 @@ class Connection(Flow):
         self._start(head, rest[:length], more=False)
         if length < len(rest):
             self._hold(rest[length:])
+
+    def _is_welcome(self, head: Head) -> bool:
+        """The last tenth of the connections is for clients that show a key."""
+        front = self._front
+        front.strangers.pop(self, None)
+        tenant = front.tenant_of(head.headers)
+        if tenant is None:
+            return front.has_room_for_stranger()
+        self._share = front.join(tenant)
+        return self._share is not None
 
     def _start(self, head: Head, body: bytes, *, more: bool) -> None:
         front = self._front
@@ -251,10 +285,26 @@ class Connection(Flow):
     def _next_request(self) -> None:
         self._phase = _Phase.HEAD
         self._resume_reading()
-        self._read_within(self._limits.idle_s)
+        if self._share is not None or not self._front.door.has_keys:
+            self._may_be_closed()
+            self._read_within(self._limits.idle_s)
+        else:
+            self._be_idle(self._limits.idle_s)
         if self._held is not None:
             held, self._held = self._held, None
             self._read_head(bytes(held))
+
+    def _be_idle(self, seconds: float) -> None:
+        """Without a key: where there are some, this is the first to go."""
+        self._may_be_closed()
+        self._read_within(min(seconds, STRANGER_IDLE_S))
+
+    def _may_be_closed(self) -> None:
+        """It is served nothing now: it is closed where its place is needed."""
+        if self._share is not None:
+            self._share.idle[self] = None
+        elif self._front.door.has_keys:
+            self._front.strangers[self] = None
 
     def _drop(self, data: bytes) -> None:
         self._dropped_bytes += len(data)
@@ -288,6 +338,7 @@ class Connection(Flow):
         """Closing while the client still sends would reset the connection, and our last words with it."""
         self._phase = _Phase.PARTING
         self._held = self._body = None
+        self._may_be_closed()
         if self._transport.is_closing():
             return
         if linger and self._half_close():
@@ -297,6 +348,16 @@ class Connection(Flow):
             self._read_by = math.inf
             self._transport.close()
             self._write_within_limit()
+
+    def _forget(self) -> None:
+        """It takes no place any more."""
+        front = self._front
+        front.connections.discard(self)
+        front.strangers.pop(self, None)
+        if self._share is not None:
+            self._share.idle.pop(self, None)
+            front.leave(self._share)
+            self._share = None
 
     def _half_close(self) -> bool:
         try:

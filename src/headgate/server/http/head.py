@@ -5,7 +5,6 @@ One expression says what a head may look like at all (see the hostile corpus in 
 
 import re
 from typing import Final
-from urllib.parse import unquote
 
 import msgspec
 
@@ -39,7 +38,8 @@ class Head(msgspec.Struct, gc=False):
 
     method: str
     path: str
-    raw_path: bytes
+    """As it was sent. Decoded, an encoded slash would look like one that separates: rules of a proxy before us would not
+    be ours."""
     query: bytes
     headers: list[RawHeader]
     length: int
@@ -64,13 +64,10 @@ def read_head(data: bytes, limits: HttpLimits) -> Head:
         raise Refused(417, "invalid_request", "the only expectation known here is 100-continue")
     raw_path, _, query = target.partition(b"?")
     path = raw_path.decode("ascii")
-    if "%" in path:
-        path = unquote(path)
     connection = known.get(b"connection")
     return Head(
         method.decode("ascii"),
         path,
-        raw_path,
         query,
         headers,
         _body_length(known, limits.most_bytes(path)),

@@ -11,6 +11,10 @@ DISCARD_BYTES: Final = 1024 * 1024
 """The rest of a body nobody wants is read and dropped up to this, to keep the connection; a longer one closes it."""
 CANCEL_GRACE_S: Final = 2.0
 """How long a cancelled application may still speak, to end its streams honestly."""
+STRANGER_IDLE_S: Final = 5.0
+"""Where keys exist: between two requests of a client that has shown none, and before its first."""
+STRANGER_HEAD_BYTES: Final = 16 * 1024
+"""Where keys exist: of a request's headers, on a connection on which no key was shown."""
 MAX_CHUNKS: Final = 100_000
 """Chunks of one request: each costs time, however small it is."""
 
@@ -34,6 +38,7 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     linger_s: float = 2.0
     """How long a refused client may go on sending, so that it gets to read why."""
     connections: int = 10_000
+    """Where keys exist, the last tenth is for clients that have shown one, of tenants with less than half of them."""
 
     def most_bytes(self, path: str) -> int:
         return self.larger_bodies.get(path, self.body_bytes)

@@ -6,7 +6,7 @@ from typing import Final, cast
 from headgate.server.http.connection import Connection
 from headgate.server.http.exchange import Serve
 from headgate.server.http.files import raise_file_limit
-from headgate.server.http.front import Front
+from headgate.server.http.front import Door, Front, Open, TenantOf
 from headgate.server.http.limits import CANCEL_GRACE_S, HttpLimits
 from headgate.server.http.refusals import Refuse, openai_error, overcrowded
 
@@ -29,11 +29,19 @@ class Server:
     """Hands each request over HTTP/1.1 to `serve` (an ASGI application: `Asgi(app)`). `refuse` formats the bodies of refusals it makes by itself."""
 
     def __init__(
-        self, serve: Serve, *, limits: HttpLimits | None = None, refuse: Refuse = openai_error
+        self,
+        serve: Serve,
+        *,
+        limits: HttpLimits | None = None,
+        refuse: Refuse = openai_error,
+        door: Door | None = None,
+        tenant_of: TenantOf = lambda _: None,
     ) -> None:
         self._serve = serve
         self._limits = limits or HttpLimits()
         self._refuse = refuse
+        self._door = door or Open()
+        self._tenant_of = tenant_of
         self._front: Front | None = None
         self._listening: asyncio.Server | None = None
         self._overflow: _Overflow | None = None
@@ -51,9 +59,10 @@ class Server:
     async def start(self, host: str, port: int, *, backlog: int = _BACKLOG) -> int:
         """Listen. Returns the port, which is the system's choice where 0 was asked for."""
         loop = asyncio.get_running_loop()
-        self._front = Front(self._serve, self._limits, self._refuse, loop)
+        self._front = Front(self._serve, self._limits, self._refuse, loop, self._door, self._tenant_of)
         self._overflow = _Overflow(self._front)
         self._most_connections = min(self._limits.connections, raise_file_limit())
+        self._front.max_connections = self._most_connections
         self._listening = await loop.create_server(self._welcome, host, port, backlog=backlog)
         return int(self._listening.sockets[0].getsockname()[1])
 
@@ -82,6 +91,6 @@ class Server:
         front, overflow = self._front, self._overflow
         assert front is not None  # noqa: S101 - set before listening
         assert overflow is not None  # noqa: S101 - likewise
-        if len(front.connections) >= self._most_connections:
+        if len(front.connections) >= self._most_connections and not front.make_room():
             return overflow
         return Connection(front)

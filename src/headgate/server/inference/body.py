@@ -7,9 +7,10 @@ from typing import Any, Final
 import msgspec
 
 from headgate.core.errors import InvalidRequest
-from headgate.core.json_trouble import why_no_json
+from headgate.core.json_trouble import check_json, why_no_json
 from headgate.core.messages import Lane, check_text
 from headgate.core.wire import Endpoint, WireRequest
+from headgate.dispatch.relaying import LARGE_BYTES
 from headgate.server.inference.head import Head
 
 _ASKED: Final[Mapping[Endpoint, str]] = {
@@ -55,6 +56,7 @@ def read_body(
         lane=head.lane or tier or lane,
         tenant=tenant,
         agent_id=head.agent_id,
+        wait=head.wait,
     )
 
 
@@ -65,6 +67,8 @@ def peek_model(beginning: bytes) -> str | None:
 
 
 def _decode(body: bytes) -> dict[str, msgspec.Raw]:
+    if len(body) <= LARGE_BYTES:
+        check_json(body)  # A larger one was checked before, and others had their turn since.
     try:
         if not body.isascii():
             # Values stay as they came: what is no UTF-8 would only be noticed upstream.
@@ -74,8 +78,6 @@ def _decode(body: bytes) -> dict[str, msgspec.Raw]:
         raise InvalidRequest("the body must be a JSON object") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"the body is not valid JSON: {why_no_json(body, error)}") from None
-    except RecursionError:
-        raise InvalidRequest("the body is nested too deeply") from None
 
 
 def _model(raw: msgspec.Raw | None) -> str:

@@ -14,6 +14,7 @@ _WANTED: Final = frozenset(
     {
         b"x-headgate-lane",
         b"x-headgate-timeout",
+        b"x-headgate-wait",
         b"x-stainless-read-timeout",
         b"x-headgate-agent",
         b"idempotency-key",
@@ -23,11 +24,15 @@ _WANTED: Final = frozenset(
 )
 
 
+_YES_OR_NO: Final = {"yes": True, "no": False}
+
+
 class Head(msgspec.Struct, frozen=True):
     """Every field has a default that means: nothing was said."""
 
     lane: Lane | None = None
     deadline_s: float | None = None
+    wait: bool = True
     agent_id: str | None = None
     key: str | None = None
     respond_async: bool = False
@@ -58,6 +63,7 @@ def read_head(headers: Iterable[tuple[bytes, bytes]]) -> Head:
     return Head(
         lane=None if lane is None else read_lane(lane.decode("latin-1").strip()),
         deadline_s=_deadline_s(said),
+        wait=_wait(said.get(b"x-headgate-wait", b"yes")),
         agent_id=_agent_id(said.get(b"x-headgate-agent")),
         key=None if key is None else read_key(key),
         respond_async=respond_async,
@@ -84,6 +90,13 @@ def _deadline_s(said: dict[bytes, bytes]) -> float | None:
             )
         return deadline_s
     return _seconds(said.get(b"x-stainless-read-timeout", b""))
+
+
+def _wait(value: bytes) -> bool:
+    word = value.decode("latin-1").strip().lower()
+    if word not in _YES_OR_NO:
+        raise InvalidRequest("X-Headgate-Wait must be yes or no", param="X-Headgate-Wait")
+    return _YES_OR_NO[word]
 
 
 def _seconds(value: bytes) -> float | None:

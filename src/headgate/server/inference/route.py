@@ -5,10 +5,12 @@ from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from headgate.core.access import Action
-from headgate.core.errors import is_reported
+from headgate.core.errors import UnknownModel, is_reported
 from headgate.core.events import Event, HttpAnswered
+from headgate.core.json_trouble import check_json
 from headgate.core.messages import Lane
 from headgate.core.outcomes import error_word
+from headgate.core.waiting import REQUEST_BODY, RequestBody, WaitingBytes
 from headgate.core.wire import Endpoint, WireReply, WireRequest
 from headgate.dispatch.relaying import LARGE_BYTES, Relaying, Stream
 from headgate.machine.context import REQUEST_IDS, TRACEPARENT
@@ -21,6 +23,7 @@ from headgate.server.http.exchange import ClientGone
 from headgate.server.inference.body import peek_model, read_body
 from headgate.server.inference.head import Head, read_head
 from headgate.server.inference.stream import Delivery
+from headgate.server.whole_body import read_whole
 
 ROUTES: Final = {f"/v1/{endpoint}": endpoint for endpoint in Endpoint}
 LONG_BYTES: Final = 16 * 1024
@@ -59,6 +62,7 @@ class Inference:
         submit: Submit,
         draining: Callable[[], bool],
         emit: Callable[[Event], None],
+        bodies: WaitingBytes,
     ) -> None:
         self._relaying = relaying
         self._access = access
@@ -68,6 +72,7 @@ class Inference:
         self._submit = submit
         self._draining = draining
         self._emit = emit
+        self._bodies = bodies
 
     async def __call__(self, exchange: Exchange) -> None:
         started_at = self._now()
@@ -90,6 +95,8 @@ class Inference:
         finally:
             if caller is not None:
                 caller.leave()
+            if (counted := REQUEST_BODY.get()) is not None:
+                counted.end()
 
     async def _serve(self, caller: Caller, request_id: str, exchange: Exchange, started_at: float) -> None:
         head = read_head(exchange.head.headers)
@@ -99,7 +106,7 @@ class Inference:
         body = await exchange.piece()
         if exchange.more or len(body) > LONG_BYTES:
             self._look(body, endpoint, head, caller, request_id)
-            body += await _rest_of(exchange)
+            body = await self._read_long(body, exchange, head, caller.tenant)
         # Who asks for a job does not wait for it.
         lane = Lane.BATCH if head.respond_async else caller.lane
         request = read_body(body, endpoint, head, request_id=request_id, tenant=caller.tenant, lane=lane)
@@ -161,8 +168,20 @@ class Inference:
             lane=head.lane or caller.lane,
             tenant=caller.tenant,
             agent_id=head.agent_id,
+            wait=head.wait,
         )
         self._relaying.check_room(asked)
+
+    async def _read_long(self, beginning: bytes, exchange: Exchange, head: Head, tenant: str) -> bytes:
+        counted = RequestBody(self._bodies, tenant)
+        body = await read_whole(exchange, beginning, counted)
+        if len(body) > LARGE_BYTES:
+            check_json(body)
+            await asyncio.sleep(0)
+        if head.key is None and not head.respond_async:
+            # From here its gate counts it. Others wait for the store, or for a call with the same key, and stay counted.
+            counted.end()
+        return body
 
     async def _stream(self, request: WireRequest, head: Head, body: bytes) -> Stream:
         if head.key is None:
@@ -213,6 +232,8 @@ class Inference:
         started_at: float,
         caller: Caller | None,
     ) -> None:
+        if isinstance(error, UnknownModel) and caller is not None:
+            error.narrow(caller.may_use)
         failed = read_error(error, mismatch_status=self._mismatch_status)
         log_error(f"request {request_id}", error)
         if not is_reported(error):
@@ -221,13 +242,6 @@ class Inference:
         if caller is not None and caller.limited:
             headers += allowance_headers(caller.allowances())
         await exchange.answer(failed.status, header_lines(headers), failed.body)
-
-
-async def _rest_of(exchange: Exchange) -> bytes:
-    parts = []
-    while exchange.more:
-        parts.append(await exchange.piece())
-    return b"".join(parts)
 
 
 def _job_story(submitted: Submitted, request_id: str) -> bytes:

@@ -11,6 +11,7 @@ from headgate.server.openapi.shapes import (
     SOME_TEXT,
     TEXT,
     TIMEOUT,
+    WAIT,
     WHOLE,
     Json,
     a_list,
@@ -61,6 +62,7 @@ _LANES: Final = {"type": "string", "enum": ["interactive", "batch"]}
 _HEADERS: Final = [
     parameter("X-Headgate-Lane", _LANES, "Which line to wait in.", where="header"),
     TIMEOUT,
+    WAIT,
     parameter("X-Headgate-Agent", IN_HEADER, "Who asks, for the logs.", where="header"),
     KEY,
 ]

@@ -124,6 +124,12 @@ KEY: Final = parameter(
     "Same key, same answer, done once.",
     where="header",
 )
+WAIT: Final = parameter(
+    "X-Headgate-Wait",
+    {"type": "string", "enum": ["yes", "no"]},
+    "With no: refused at once while the upstream takes no calls.",
+    where="header",
+)
 TIMEOUT: Final = parameter(
     "X-Headgate-Timeout",
     {"type": "number", "exclusiveMinimum": 0},
