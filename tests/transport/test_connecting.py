@@ -11,8 +11,8 @@ from transport.wire_stage import OK, Peer, Play, always, eventually, serving
 from headgate.core.errors import SettingsError
 from headgate.core.failures import FailureKind
 from headgate.transport import Endpoint, Limits, Transport
-from headgate.transport.connecting import Resolve
 from headgate.transport.errors import CertificateRefused, ConnectFailed, ConnectTimedOut
+from headgate.transport.names import Resolve
 
 
 def resolving_to(*addresses: str) -> Resolve:

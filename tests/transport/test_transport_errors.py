@@ -33,9 +33,17 @@ MEANINGS = {
 @pytest.mark.parametrize("name", MEANINGS)
 def test_each_error_brings_its_class_along(name: str) -> None:
     kind, timed_out = MEANINGS[name]
-    error = getattr(errors, name)("what happened")
+    more = {"detail": "where it leads"} if name == "AddressRefused" else {}
+    error = getattr(errors, name)("what happened", **more)
     assert classify(error, now=NOW) == Failure(kind=kind, message="what happened", timed_out=timed_out)
     assert str(error) == "what happened"
+
+
+def test_where_a_refused_address_leads_is_for_the_log_only() -> None:
+    """The message may be kept in a tenant's job."""
+    error = errors.AddressRefused("it is not allowed", detail="it leads to 10.0.0.7: a private network")
+    assert error.own == "it leads to 10.0.0.7: a private network"
+    assert "10.0.0.7" not in f"{error} {error.public} {error.failure}"
 
 
 @pytest.mark.parametrize(("status", "kind"), [(407, FailureKind.MISCONFIGURED), (503, FailureKind.TRANSIENT)])

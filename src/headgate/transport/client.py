@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from headgate.transport.connecting import Dialer, Resolve, resolve, tls_context
+from headgate.transport.connecting import Dialer, tls_context
 from headgate.transport.connection import Connection, Keeper
 from headgate.transport.endpoint import Endpoint, Origin, render_headers
 from headgate.transport.errors import TransportClosed
 from headgate.transport.headers import RawHeader
 from headgate.transport.limits import Limits
+from headgate.transport.names import Resolve, UpstreamNames
 from headgate.transport.pool import OriginPool
 from headgate.transport.proxies import Proxies, Proxy
 from headgate.transport.response import Response
@@ -21,7 +22,7 @@ class Transport:
     """Connections are kept per origin and lent to one request at a time.
 
     `keep_alive_s` should be shorter than the servers' own patience, so that we are the ones who close. `stamp` gives
-    header lines, each with its end, for the request that is being sent.
+    header lines, each with its end, for the request that is being sent; `listen` is given the headers of its answer.
     """
 
     def __init__(
@@ -31,15 +32,18 @@ class Transport:
         connections_per_origin: int = 1000,
         ca_file: str | None = None,
         proxies: Proxies | None = None,
-        resolve: Resolve = resolve,
+        resolve: Resolve | None = None,
         stamp: Callable[[], bytes] | None = None,
+        listen: Callable[[Sequence[RawHeader]], None] | None = None,
     ) -> None:
         self._keep_alive_s = keep_alive_s
         self._connections_per_origin = connections_per_origin
         self._proxies = proxies or Proxies()
-        self._dialer = Dialer(tls=tls_context(ca_file), resolve=resolve)
+        tls = None if ca_file is None else tls_context(ca_file)
+        self._dialer = Dialer(tls=tls, resolve=resolve or UpstreamNames())
         self._pools: dict[Origin, OriginPool] = {}
         self._stamp = stamp
+        self._listen = listen
         self._closed = False
 
     async def send(
@@ -67,6 +71,8 @@ class Transport:
         response = connection.begin(data, limits, ends_at)
         while not response.status:
             await response.more()
+        if self._listen is not None:
+            self._listen(response.raw_headers)
         return response
 
     async def aclose(self) -> None:

@@ -1,56 +1,58 @@
-"""From an origin to an open connection: names, addresses in turn, TLS, a tunnel where a proxy stands between.
+"""From an origin to an open connection: addresses in turn, TLS, a tunnel where a proxy stands between.
 
 Knows sockets and certificates; knows nothing of requests.
 """
 
 import asyncio
-import contextlib
-import ipaddress
-import socket
+import functools
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from headgate.core.errors import SettingsError
 from headgate.transport.connection import Connection, Keeper
 from headgate.transport.endpoint import Origin
 from headgate.transport.errors import CertificateRefused, ConnectFailed, ConnectTimedOut, TransportError
+from headgate.transport.names import DaemonThreads, Resolve
 from headgate.transport.proxies import Proxy
 from headgate.transport.tunnel import Tunnel
 
-Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
-"""The addresses of a host name, in the order in which they are tried."""
 _MOST_ADDRESSES: Final = 8
+_MAX_CONTEXTS: Final = 64
+_READING: Final[DaemonThreads[ssl.SSLContext]] = DaemonThreads("headgate certificates", max_threads=1)
 
 
 def tls_context(ca_file: str | None = None) -> ssl.SSLContext:
-    """Certificates are always checked; `ca_file` takes the place of the system's authorities."""
+    """Certificates are always checked; `ca_file` takes the place of the system's authorities. Blocks.
+
+    One for each file, as long as it does not change: to read it takes tens of milliseconds, and each new member of a
+    family of models asks for it in the event loop.
+    """
     try:
-        context = ssl.create_default_context(cafile=ca_file)
+        found = None if ca_file is None else Path(ca_file).stat()
+        return _read_context(ca_file, None if found is None else (found.st_mtime_ns, found.st_size))
     except OSError as error:
         reason = error.strerror or "it holds no certificate"
         raise SettingsError(f"ca_file {ca_file} cannot be used: {reason}") from error
+
+
+@functools.lru_cache(maxsize=_MAX_CONTEXTS)
+def _read_context(ca_file: str | None, _version: tuple[int, int] | None) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=ca_file)
     context.set_alpn_protocols(["http/1.1"])
     return context
 
 
-async def resolve(host: str, port: int) -> Sequence[str]:
-    """Ask the system, in a thread. An address that is written as such needs no asking."""
-    with contextlib.suppress(ValueError):
-        return [str(ipaddress.ip_address(host))]
-    loop = asyncio.get_running_loop()
-    try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (socket.gaierror, UnicodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "no name that can be looked up"
-        raise ConnectFailed(f"the name {host} could not be looked up: {reason}") from error
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+async def system_tls() -> ssl.SSLContext:
+    """Trusts the system's authorities; one for the process. To read them takes tens of milliseconds: not in the loop."""
+    return await asyncio.wrap_future(_READING.submit(tls_context))
 
 
 class Dialer:
-    """Opens connections. One TLS context for all of them."""
+    """Opens connections. One TLS context for all of them: without one of its own, the system's."""
 
-    def __init__(self, *, tls: ssl.SSLContext, resolve: Resolve = resolve) -> None:
+    def __init__(self, *, tls: ssl.SSLContext | None, resolve: Resolve) -> None:
         self._tls = tls
         self._resolve = resolve
 
@@ -101,7 +103,7 @@ class Dialer:
             lambda: Connection(str(origin), keeper, loop),
             address,
             origin.port if proxy is None else proxy.port,
-            ssl=self._tls if origin.tls else None,
+            ssl=await self._context() if origin.tls else None,
             server_hostname=origin.host if origin.tls else None,
         )
         return connection
@@ -110,11 +112,12 @@ class Dialer:
         self, proxy: Proxy, address: str, origin: Origin, keeper: Keeper
     ) -> Connection:
         loop = asyncio.get_running_loop()
+        tls = await self._context()
         raw, tunnel = await loop.create_connection(lambda: Tunnel(proxy, origin, loop), address, proxy.port)
         connection = Connection(str(origin), keeper, loop)
         try:
             await tunnel.opened
-            secured = await loop.start_tls(raw, connection, self._tls, server_hostname=origin.host)
+            secured = await loop.start_tls(raw, connection, tls, server_hostname=origin.host)
         except BaseException:
             raw.abort()
             raise
@@ -122,6 +125,11 @@ class Dialer:
             raise ConnectFailed(f"{origin} closed the connection as soon as it was open")
         connection.connection_made(secured)
         return connection
+
+    async def _context(self) -> ssl.SSLContext:
+        if self._tls is None:
+            self._tls = await system_tls()
+        return self._tls
 
 
 def _translated(error: OSError, origin: Origin, proxy: Proxy | None) -> TransportError:

@@ -18,6 +18,13 @@ _TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE: Final = re.compile(rb"[\t\x20-\x7e\x80-\xff]*")
 _ODD: Final = re.compile(r"[\x00-\x20\x7f\\]")
 _HOST_NAME: Final = re.compile(r"(?=.{1,253}$)(?:[0-9a-z_-]{1,63}\.)*[0-9a-z_-]{1,63}\.?")
+_AUTHORITY: Final = re.compile(r"[^/?#]*//([^/?#]*)")
+_DOT: Final = re.compile(r"[.\u3002\uff0e\uff61]")
+"""What IDNA takes for a dot between labels."""
+MAX_URL_CHARS: Final = 8192
+MAX_HOST_CHARS: Final = 253
+MAX_LABEL_CHARS: Final = 63
+_MAX_AUTHORITY_CHARS: Final = MAX_HOST_CHARS + len(".:65535")
 _TARGET_SAFE: Final = "!#$%&'()*+,/:;=?@[]~"
 _OURS: Final = frozenset(
     {
@@ -79,8 +86,7 @@ class Endpoint:
 
 def split_url(url: str) -> tuple[Origin, str]:
     """The origin and the request target of an http(s) URL, spelled for the wire. Raises `UrlRefused`."""
-    if _ODD.search(url):
-        raise UrlRefused("the URL holds a space, a backslash or a control character; percent-encode it")
+    check_spelling(url)
     try:
         parts = urllib.parse.urlsplit(url)
         port, host = parts.port, parts.hostname
@@ -97,17 +103,35 @@ def split_url(url: str) -> tuple[Origin, str]:
     return Origin(parts.scheme, _host_name(host), port or _PORTS[parts.scheme]), path + query
 
 
+def check_spelling(url: str) -> None:
+    """Refuse what takes long to parse, before anything parses it: `urllib` normalizes an authority in quadratic time."""
+    if len(url) > MAX_URL_CHARS:
+        raise UrlRefused(f"the URL has more than {MAX_URL_CHARS:,} characters")
+    if _ODD.search(url):
+        raise UrlRefused("the URL holds a space, a backslash or a control character; percent-encode it")
+    authority = _AUTHORITY.match(url)
+    if authority is not None and len(authority[1]) > _MAX_AUTHORITY_CHARS:
+        raise UrlRefused(f"the host of the URL has more than {MAX_HOST_CHARS} characters")
+
+
 def _host_name(host: str) -> str:
     """The host as names are looked up: lower case, punycode. Brackets are gone already."""
     if ":" in host:
         return _ipv6_address(host)
     try:
-        name = host if host.isascii() else host.encode("idna").decode("ascii")
+        name = host if host.isascii() else _punycode(host)
     except UnicodeError:
         raise UrlRefused(f"{host[:80]!r} is no host name") from None
     if _HOST_NAME.fullmatch(name) is None:
         raise UrlRefused(f"{host[:80]!r} is no host name")
     return name
+
+
+def _punycode(host: str) -> str:
+    """Takes quadratic time, so what is too long for a host name is refused before. Raises `UnicodeError`."""
+    if len(host) > MAX_HOST_CHARS or max(map(len, _DOT.split(host))) > MAX_LABEL_CHARS:
+        raise UnicodeError("too long")
+    return host.encode("idna").decode("ascii")
 
 
 def _ipv6_address(host: str) -> str:

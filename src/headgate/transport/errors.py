@@ -33,13 +33,21 @@ class TransportError(ProviderFailure):
 
     kind: ClassVar[FailureKind] = FailureKind.TRANSIENT
     timed_out: ClassVar[bool] = False
+    words: ClassVar[str] = "the connection to the provider failed"
+    """For the caller, without the address."""
+    unsent: ClassVar[bool] = False
 
     def __init__(self, message: str) -> None:
-        super().__init__(Failure(kind=self.kind, message=message, timed_out=self.timed_out), own=message)
+        failure = Failure(kind=self.kind, message=message, timed_out=self.timed_out)
+        super().__init__(failure, own=message, said=self.words)
+        self.sent = not self.unsent
 
 
 class ConnectFailed(TransportError):
     """No address of the host took the connection. Nothing was sent."""
+
+    words = "the provider could not be reached"
+    unsent = True
 
 
 class CertificateRefused(ConnectFailed):
@@ -60,11 +68,14 @@ class ProxyRefused(ConnectFailed):
 class TimedOut(TransportError):
     """One of the deadlines of a call."""
 
+    words = "the provider did not answer in time"
     timed_out = True
 
 
 class ConnectTimedOut(TimedOut):
     """No connection within `connect_s`. Nothing was sent."""
+
+    unsent = True
 
 
 class FirstByteTimedOut(TimedOut):
@@ -82,9 +93,13 @@ class TotalTimedOut(TimedOut):
 class ConnectionCut(TransportError):
     """The connection ended before the answer was whole. The request may have been carried out."""
 
+    words = "the connection ended before the answer was whole"
+
 
 class BadResponse(TransportError):
     """What came is no HTTP answer that can be trusted."""
+
+    words = "the provider did not send a valid HTTP answer"
 
 
 class TooLarge(BadResponse):
@@ -100,6 +115,8 @@ class PageTooLarge(TooLarge):
 class TransportClosed(TransportError):
     """`aclose` was called."""
 
+    unsent = True
+
 
 class HeaderRefused(TransportError):
     """A header that would break the request: a key with a line break at its end is the usual case."""
@@ -114,4 +131,8 @@ class UrlRefused(TransportError):
 
 
 class AddressRefused(UrlRefused):
-    """A URL that leads to an address nobody from outside may reach through us."""
+    """A URL that leads to an address nobody from outside may reach through us. Where it leads is for the log only."""
+
+    def __init__(self, message: str, *, detail: str) -> None:
+        super().__init__(message)
+        self.own = detail

@@ -4,7 +4,6 @@ Builds on `guard` (may we?) and `connecting` (how). No pool, no proxy, no cookie
 """
 
 import asyncio
-import functools
 import ssl
 import urllib.parse
 from collections.abc import Sequence
@@ -12,22 +11,17 @@ from typing import Final
 
 import msgspec
 
-from headgate.transport.connecting import Dialer, Resolve, resolve, tls_context
+from headgate.transport.connecting import Dialer
 from headgate.transport.connection import Connection
-from headgate.transport.endpoint import Endpoint, Origin, split_url
+from headgate.transport.endpoint import Endpoint, Origin, check_spelling, split_url
 from headgate.transport.errors import AddressRefused, PageTooLarge, TooLarge, TotalTimedOut, UrlRefused
 from headgate.transport.guard import why_refused
 from headgate.transport.headers import Headers, RawHeader
 from headgate.transport.limits import Limits
+from headgate.transport.names import STRANGERS, Resolve
 from headgate.transport.response import Response
 
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-
-
-@functools.cache
-def _usual_tls() -> ssl.SSLContext:
-    """Made once: to read the system's authorities takes longer than most fetches, and blocks the loop."""
-    return tls_context()
 
 
 class FetchRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +36,8 @@ class FetchRules(msgspec.Struct, frozen=True, kw_only=True):
     idle_s: float = 10.0
     total_s: float = 20.0
     """Over all redirects."""
+    tenant: str | None = None
+    """Who gave the URL: one tenant's lookups of names never wait for another's. None: the operator."""
 
 
 class Fetched(msgspec.Struct, frozen=True):
@@ -79,11 +75,11 @@ class Fetcher:
         self,
         rules: FetchRules | None = None,
         *,
-        resolve: Resolve = resolve,
+        resolve: Resolve | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._rules = rules or FetchRules()
-        self._dialer = Dialer(tls=tls or _usual_tls(), resolve=resolve)
+        self._dialer = Dialer(tls=tls, resolve=resolve or STRANGERS.of(self._rules.tenant))
 
     async def fetch(
         self, url: str, *, method: str = "GET", body: bytes = b"", headers: Sequence[RawHeader] = ()
@@ -100,7 +96,9 @@ class Fetcher:
                 if location is None or method != "GET" or self._rules.max_redirects == 0:
                     return Fetched(url, response.status, response.headers, await self._body(response))
                 # Headers are read as Latin-1; what sites put there raw is UTF-8.
-                url = urllib.parse.urljoin(url, location.encode("latin-1").decode("utf-8", "replace"))
+                location = location.encode("latin-1").decode("utf-8", "replace")
+                check_spelling(location)
+                url = urllib.parse.urljoin(url, location)
         raise UrlRefused(f"{first} redirects more than {self._rules.max_redirects} times")
 
     async def _body(self, response: Response) -> bytes:
@@ -139,7 +137,6 @@ class Fetcher:
         for address in addresses:
             why = why_refused(address, allow_private=self._rules.allow_private)
             if why is not None:
-                raise AddressRefused(
-                    f"{origin} leads to {address}: {why}; such addresses are not asked for others"
-                )
+                message = f"{origin} leads to an address that is not allowed"
+                raise AddressRefused(message, detail=f"{origin} leads to {address}: {why}")
         return addresses

@@ -88,10 +88,10 @@ class ScriptedServer:
         if not reply.silent:
             lines = [f"HTTP/1.1 {reply.status} Scripted", "Transfer-Encoding: chunked"]
             lines += [f"{name}: {value}" for name, value in reply.headers.items()]
-            writer.write(("\r\n".join(lines) + "\r\n\r\n").encode())
+            send(writer, ("\r\n".join(lines) + "\r\n\r\n").encode())
             for start in range(0, len(reply.body), reply.piece_bytes):
                 piece = reply.body[start : start + reply.piece_bytes]
-                writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+                send(writer, b"%x\r\n%b\r\n" % (len(piece), piece))
                 await writer.drain()
                 await asyncio.sleep(0)
         if reply.ending == HANG or reply.silent:
@@ -102,9 +102,16 @@ class ScriptedServer:
             writer.transport.abort()
             return False
         await asyncio.sleep(reply.end_after_s)
-        writer.write(b"0\r\n\r\n")
+        send(writer, b"0\r\n\r\n")
         await writer.drain()
         return True
+
+
+def send(writer: asyncio.StreamWriter, data: bytes) -> None:
+    """A caller that left while this server slept is a `ConnectionError`; uvloop would raise `RuntimeError`."""
+    if writer.transport.is_closing():
+        raise ConnectionResetError("the caller has left")
+    writer.write(data)
 
 
 async def _read_request(reader: asyncio.StreamReader) -> Seen | None:

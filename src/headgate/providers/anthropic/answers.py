@@ -8,7 +8,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from headgate.core.messages import Answer, Usage
+from headgate.core.messages import Answer, Tokens, Usage
+from headgate.providers.exchange import read_counts
 
 DECLINED: Final = "The provider declined to answer."
 """Stands in when a refusal comes without an explanation."""
@@ -27,10 +28,10 @@ _FINISH_REASONS: Final[Mapping[str, str]] = {
 class TokenCounts(msgspec.Struct, frozen=True):
     """Input is counted in three parts: what came from the prompt cache and what went there stand apart."""
 
-    input_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    output_tokens: int | None = None
+    input_tokens: Tokens | None = None
+    cache_creation_input_tokens: Tokens | None = None
+    cache_read_input_tokens: Tokens | None = None
+    output_tokens: Tokens | None = None
 
     def updated(self, newer: "TokenCounts") -> "TokenCounts":
         """Counts in a stream are cumulative; a later event repeats only those that it knows."""
@@ -42,6 +43,15 @@ class TokenCounts(msgspec.Struct, frozen=True):
             return None
         cached = (self.cache_creation_input_tokens or 0) + (self.cache_read_input_tokens or 0)
         return Usage((self.input_tokens or 0) + cached, self.output_tokens or 0)
+
+
+_NULL: Final = msgspec.Raw(b"null")
+_read_counts = msgspec.json.Decoder(TokenCounts | None).decode
+
+
+def counts_in(usage: msgspec.Raw) -> TokenCounts | None:
+    """What a `usage` object counts: nothing where there is none; None when it cannot be believed."""
+    return read_counts(usage, lambda raw: _read_counts(raw) or TokenCounts())
 
 
 class StopDetails(msgspec.Struct, frozen=True):
@@ -71,17 +81,18 @@ class Whole(msgspec.Struct, frozen=True):
     content: list[Block]
     stop_reason: str | None = None
     stop_details: StopDetails | None = None
-    usage: TokenCounts | None = None
+    usage: msgspec.Raw = _NULL
 
 
 def to_answer(whole: Whole) -> Answer:
+    counts = counts_in(whole.usage)
     texts = [block.text for block in whole.content if block.type == "text"]
     return Answer(
         content="".join(texts) if texts else None,
         tool_calls=[_tool_call(block) for block in whole.content if block.type == "tool_use"],
         refusal=refusal_of(whole.stop_reason, whole.stop_details),
         finish_reason=finish_reason_of(whole.stop_reason),
-        usage=whole.usage.usage() if whole.usage else None,
+        usage=counts.usage() if counts else None,
     )
 
 

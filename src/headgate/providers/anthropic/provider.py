@@ -8,14 +8,15 @@ from headgate.core.embeddings import EmbeddingRequest, Embeddings
 from headgate.core.errors import ProviderFailure
 from headgate.core.messages import Answer, Chunk, Request
 from headgate.core.ports.provider import ItemAnswer, Sighting, no_embeddings
+from headgate.core.sse import Events, Opening
 from headgate.core.timeouts import Timeouts
 from headgate.providers.addresses import endpoint_of, with_headers
 from headgate.providers.anthropic.answers import Listed, Whole, to_answer
 from headgate.providers.anthropic.errors import hint_for, read_error
 from headgate.providers.anthropic.options import AnthropicOptions
 from headgate.providers.anthropic.requests import to_body
-from headgate.providers.anthropic.streams import Event, EventLines, StreamReader
-from headgate.providers.exchange import Exchange, rest_of, stream_limits, whole_limits
+from headgate.providers.anthropic.streams import Event, StreamReader
+from headgate.providers.exchange import Exchange, KeylessPieces, Secrets, rest_of, stream_limits, whole_limits
 from headgate.providers.params import refused
 from headgate.transport import Transport
 
@@ -40,20 +41,22 @@ class AnthropicProvider:
     async def complete(self, request: Request) -> Answer:
         body = to_body(request, model=self.model, max_tokens=self._options.max_tokens, stream=False)
         async with self._exchange.post(body, self._whole_limits, "application/json") as response:
-            return to_answer(self._exchange.decode(await response.read(), Whole))
+            said = self._exchange.keys.strike(await response.read())
+            return to_answer(self._exchange.decode(said, Whole))
 
     async def stream(self, request: Request) -> AsyncIterator[Chunk]:
         body = to_body(request, model=self.model, max_tokens=self._options.max_tokens, stream=True)
-        events, reader = EventLines(), StreamReader()
+        events, reader, opening = Events(), StreamReader(), Opening()
         async with self._exchange.post(body, self._stream_limits, "text/event-stream") as response:
-            lines = response.lines()
-            async for line in lines:
-                data = events.feed(line)
-                if data is not None:
-                    yield reader.read(self._event(data))
-                if reader.ended:
-                    await rest_of(lines)
-                    return
+            pieces, keyless = response.chunks(), KeylessPieces(self._exchange.keys)
+            async for came in pieces:
+                piece = keyless.feed(came)
+                for event in events.feed(piece):
+                    yield reader.read(self._event(event.data))
+                    if reader.ended:
+                        await rest_of(pieces)
+                        return
+                opening.take(len(piece), begun=reader.begun, pending_bytes=events.pending_bytes)
             raise self._exchange.stream_cut()
 
     async def complete_many(self, requests: Sequence[Request]) -> Sequence[ItemAnswer]:
@@ -91,6 +94,7 @@ class AnthropicProvider:
             read_error=read_error,
             hint=hint_for(self.model),
             secrets=options.secrets,
+            keys=Secrets(options.api_key, named=(options.headers, options.query)),
         )
 
     def _event(self, data: bytes) -> Event:

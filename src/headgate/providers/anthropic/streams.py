@@ -1,12 +1,20 @@
-"""Anthropic's server-sent events as `Chunk`s. Pure: lines in, chunks out; the provider does the reading."""
+"""Anthropic's server-sent events as `Chunk`s. Pure: events in, chunks out; the provider does the reading."""
 
 from typing import Any, Final
 
 import msgspec
 
 from headgate.core.messages import Chunk
-from headgate.providers.anthropic.answers import Block, StopDetails, TokenCounts, finish_reason_of, refusal_of
+from headgate.providers.anthropic.answers import (
+    Block,
+    StopDetails,
+    TokenCounts,
+    counts_in,
+    finish_reason_of,
+    refusal_of,
+)
 
+_NULL: Final = msgspec.Raw(b"null")
 _ALIVE: Final = Chunk()
 """For events that are no content: whoever waits for the next piece sees that somebody is at work."""
 
@@ -17,12 +25,13 @@ class Delta(msgspec.Struct, frozen=True):
     type: str = ""
     text: str = ""
     partial_json: str = ""
+    thinking: str = ""
     stop_reason: str | None = None
     stop_details: StopDetails | None = None
 
 
 class Started(msgspec.Struct, frozen=True):
-    usage: TokenCounts | None = None
+    usage: msgspec.Raw = _NULL
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -33,24 +42,7 @@ class Event(msgspec.Struct, frozen=True):
     index: int = 0
     content_block: Block | None = None
     delta: Delta | None = None
-    usage: TokenCounts | None = None
-
-
-class EventLines:
-    """Gathers lines into events. One whose empty line never comes is incomplete and never given."""
-
-    def __init__(self) -> None:
-        self._data: list[bytes] = []
-
-    def feed(self, line: bytes) -> bytes | None:
-        """The data of the event that this line ends."""
-        if line.startswith(b"data:"):
-            self._data.append(line[5:].removeprefix(b" "))
-        if line or not self._data:
-            return None
-        data = b"\n".join(self._data)
-        self._data = []
-        return data
+    usage: msgspec.Raw = _NULL
 
 
 class StreamReader:
@@ -58,7 +50,10 @@ class StreamReader:
 
     def __init__(self) -> None:
         self.ended = False
-        self._counts = TokenCounts()
+        self.begun = False
+        """Something was said, or thought."""
+        self._counts: TokenCounts | None = TokenCounts()
+        """None as soon as one of them cannot be believed: they are cumulative."""
         self._stop_reason: str | None = None
         self._stop_details: StopDetails | None = None
         self._tools: dict[int, int] = {}
@@ -71,8 +66,11 @@ class StreamReader:
             case "message_start" if event.message is not None:
                 self._count(event.message.usage)
             case "content_block_start" if event.content_block is not None:
+                self.begun = self.begun or bool(event.content_block.text or event.content_block.id)
                 return self._block_started(event.index, event.content_block)
             case "content_block_delta" if event.delta is not None:
+                delta = event.delta
+                self.begun = self.begun or bool(delta.text or delta.partial_json or delta.thinking)
                 return self._block_grew(event.index, event.delta)
             case "content_block_stop":
                 return self._block_ended(event.index)
@@ -116,9 +114,9 @@ class StreamReader:
             self._stop_reason = event.delta.stop_reason or self._stop_reason
             self._stop_details = event.delta.stop_details or self._stop_details
 
-    def _count(self, newer: TokenCounts | None) -> None:
-        if newer is not None:
-            self._counts = self._counts.updated(newer)
+    def _count(self, usage: msgspec.Raw) -> None:
+        newer = counts_in(usage)
+        self._counts = None if self._counts is None or newer is None else self._counts.updated(newer)
 
     def _tool(self, index: int, call: dict[str, Any]) -> Chunk:
         return Chunk(tool_calls=[{"index": self._tools[index], **call}])
@@ -127,5 +125,5 @@ class StreamReader:
         return Chunk(
             refusal=refusal_of(self._stop_reason, self._stop_details),
             finish_reason=finish_reason_of(self._stop_reason) or "stop",
-            usage=self._counts.usage(),
+            usage=None if self._counts is None else self._counts.usage(),
         )

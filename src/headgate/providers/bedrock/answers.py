@@ -8,6 +8,7 @@ import msgspec
 from headgate.core.messages import Answer, Usage
 from headgate.providers.bedrock.errors import decoded, malformed
 from headgate.providers.bedrock.shapes import Block, Converse, TokenUsage, ToolUse
+from headgate.providers.exchange import read_counts
 
 _FINISH: Final[Mapping[str, str]] = {
     "end_turn": "stop",
@@ -18,6 +19,7 @@ _FINISH: Final[Mapping[str, str]] = {
     "guardrail_intervened": "content_filter",
     "content_filtered": "content_filter",
 }
+_read_counts = msgspec.json.Decoder(TokenUsage | None).decode
 _MALFORMED: Final = frozenset({"malformed_model_output", "malformed_tool_use"})
 
 
@@ -43,8 +45,9 @@ def finish_reason(stop_reason: str | None, host: str) -> str | None:
     return _FINISH.get(stop_reason, stop_reason)
 
 
-def read_usage(usage: TokenUsage | None) -> Usage | None:
+def read_usage(raw: msgspec.Raw) -> Usage | None:
     """What came from the prompt cache is input, too: Bedrock only counts it apart."""
+    usage = read_counts(raw, _read_counts)
     if usage is None:
         return None
     cached = (usage.cache_read_input_tokens or 0) + (usage.cache_write_input_tokens or 0)

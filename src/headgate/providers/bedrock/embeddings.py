@@ -5,14 +5,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from headgate.core.embeddings import Vector
+from headgate.core.messages import Tokens
 from headgate.providers.bedrock.errors import bad_envelope, decoded
 from headgate.providers.bedrock.requests import encoded
 from headgate.providers.bedrock.shapes import CohereEmbeddings, CohereVectors, TitanEmbedding
+from headgate.providers.exchange import read_counts
 from headgate.providers.params import refused
 
 # How vectors are written is between us and the caller; the rest tells Bedrock nothing.
 _HARMLESS: Final = frozenset({"encoding_format", "user"})
+_read_count = msgspec.json.Decoder(Tokens | None).decode
 _TOKENS_HEADER: Final = "x-amzn-bedrock-input-token-count"
 
 
@@ -54,7 +59,7 @@ def _titan_body(_model: str, texts: Sequence[str], params: Mapping[str, Any]) ->
 
 def _read_titan(body: bytes, _headers: Mapping[str, str], host: str) -> tuple[Sequence[Vector], int | None]:
     said = decoded(body, TitanEmbedding, host)
-    return [said.embedding], said.input_text_token_count
+    return [said.embedding], read_counts(said.input_text_token_count, _read_count)
 
 
 def _cohere_body(model: str, texts: Sequence[str], params: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,10 +77,9 @@ def _cohere_body(model: str, texts: Sequence[str], params: Mapping[str, Any]) ->
 
 def _read_cohere(body: bytes, headers: Mapping[str, str], host: str) -> tuple[Sequence[Vector], int | None]:
     said = decoded(body, CohereEmbeddings, host).embeddings
-    counted = headers.get(_TOKENS_HEADER, "")
-    return said.floats if isinstance(said, CohereVectors) else said, int(
-        counted
-    ) if counted.isdecimal() else None
+    counted = msgspec.Raw(headers.get(_TOKENS_HEADER, "").encode())
+    vectors = said.floats if isinstance(said, CohereVectors) else said
+    return vectors, read_counts(counted, _read_count)
 
 
 _FORMATS: Final = (

@@ -12,7 +12,7 @@ import msgspec
 from headgate.core.errors import ProviderFailure
 from headgate.core.failures import Failure, FailureKind, from_answer
 from headgate.providers.bedrock.shapes import ErrorBody
-from headgate.providers.exchange import LONGEST_MESSAGE_CHARS
+from headgate.providers.exchange import plain_words
 
 _SHORTEST_SECRET_CHARS: Final = 8
 _STATUS_OF_A_WRONG_URL: Final = frozenset({404, 405})
@@ -41,23 +41,22 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 def misconfigured(message: str, code: str) -> ProviderFailure:
-    return ProviderFailure(Failure(kind=FailureKind.MISCONFIGURED, message=message, code=code))
+    failure = Failure(kind=FailureKind.MISCONFIGURED, message=message, code=code)
+    return ProviderFailure(failure, own=message)
 
 
 def bad_envelope(host: str, what: str) -> ProviderFailure:
-    message = f"{host} answered 200, but {what}"
-    return ProviderFailure(Failure(kind=FailureKind.TRANSIENT, message=message, code="bad_envelope"))
+    return _apart(FailureKind.TRANSIENT, "bad_envelope", host, f"answered 200, but {what}")
 
 
 def stream_cut(host: str) -> ProviderFailure:
-    message = f"the stream from {host} ended before the answer did"
-    return ProviderFailure(Failure(kind=FailureKind.TRANSIENT, message=message, code="stream_cut"))
+    return _apart(FailureKind.TRANSIENT, "stream_cut", host, "ended its stream before the answer was whole")
 
 
 def malformed(host: str, stop_reason: str) -> ProviderFailure:
     """The model's output could not be read by Bedrock: generating anew is all that helps."""
-    message = f"{host} could not read what the model wrote ({stop_reason})"
-    return ProviderFailure(Failure(kind=FailureKind.INVALID_OUTPUT, message=message, code=stop_reason))
+    what = f"could not read what the model wrote ({stop_reason})"
+    return _apart(FailureKind.INVALID_OUTPUT, stop_reason, host, what)
 
 
 def decoded(payload: bytes, shape: type[T], host: str) -> T:
@@ -112,8 +111,15 @@ def _struck(text: str, secrets: Iterable[str]) -> str:
     return text
 
 
+def _apart(kind: FailureKind, code: str, host: str, what: str) -> ProviderFailure:
+    """The address is for the log; the caller reads what the provider did."""
+    message = f"{host} {what}"
+    failure = Failure(kind=kind, message=message, code=code)
+    return ProviderFailure(failure, own=message, said=f"the provider {what}")
+
+
 def _failure(failure: Failure, where: str, text: str, hint: str) -> ProviderFailure:
-    said = " ".join(text.split())[:LONGEST_MESSAGE_CHARS]
+    said = plain_words(text)
     advice = f"; {hint}" if hint else ""
     message = where + (f": {said}" if said else "") + advice
     return ProviderFailure(msgspec.structs.replace(failure, message=message), own=where + advice, said=said)

@@ -115,4 +115,4 @@ class KeyRing:
 def _not_found(failure: Failure) -> ProviderFailure:
     """The texts name profiles, files and programs; none of them holds keys."""
     message = f"no AWS credentials: {failure.message} (check the profile, or renew the login)"
-    return ProviderFailure(msgspec.structs.replace(failure, message=message))
+    return ProviderFailure(msgspec.structs.replace(failure, message=message), own=message)

@@ -3,13 +3,18 @@
 import asyncio
 import urllib.parse
 from collections.abc import AsyncIterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from headgate.core.embeddings import EmbeddingRequest, Embeddings, Vector
 from headgate.core.errors import ProviderFailure
 from headgate.core.messages import Answer, Chunk, Request, Usage
 from headgate.core.ports.provider import ItemAnswer, Sighting, no_embeddings
+from headgate.core.sse import Opening
 from headgate.core.timeouts import Timeouts
 from headgate.providers.bedrock.answers import read_answer
 from headgate.providers.bedrock.embeddings import embedding_body, embedding_format, read_embeddings
@@ -19,15 +24,24 @@ from headgate.providers.bedrock.options import BedrockOptions
 from headgate.providers.bedrock.probing import NO_LIST, listing, sighting
 from headgate.providers.bedrock.requests import encoded, to_body
 from headgate.providers.bedrock.streams import EventReader
-from headgate.providers.exchange import error_body, rest_of, stream_limits, whole_limits
+from headgate.providers.exchange import (
+    Secrets,
+    error_body,
+    read_vectors,
+    rest_of,
+    stream_limits,
+    whole_limits,
+)
 from headgate.providers.params import refused
 from headgate.transport import Endpoint, Limits, Response, Transport
 
 if TYPE_CHECKING:
-    from headgate.providers.bedrock.aws import Keys, Signed
+    from headgate.providers.bedrock.aws import Frame, Keys, Signed
 
 # Hashing a mebibyte takes a millisecond or more; bodies with images are far larger.
 _LARGE_BODY_BYTES: Final = 1024 * 1024
+_SIGNING: Final = ThreadPoolExecutor(2, thread_name_prefix="headgate-signing")
+"""Shared by all upstreams, and by nothing else: no other work keeps a call waiting for its signature."""
 _JSON: Final = "application/json"
 _EVENT_STREAM: Final = "application/vnd.amazon.eventstream"
 
@@ -60,22 +74,24 @@ class BedrockProvider:
 
     async def stream(self, request: Request) -> AsyncIterator[Chunk]:
         body = encoded(to_body(request, self._options.additional_fields))
-        reader = EventReader(self._host)
-        with await self._ask(
+        reader, opening = EventReader(self._host), Opening()
+        response, secrets = await self._ask(
             self._converse_stream, body, self._stream_limits, accept=_EVENT_STREAM
-        ) as response:
+        )
+        with response:
             from headgate.providers.bedrock.aws import Frames  # noqa: PLC0415 - loaded by `_ask`, in a thread
 
             frames = Frames(self._host)
             pieces = response.chunks()
             async for data in pieces:
                 for frame in frames.feed(data):
-                    chunk = reader.read(frame)
+                    chunk = reader.read(_keyless(frame, secrets))
                     if chunk is not None:
                         yield chunk
                 if reader.ended:
                     await rest_of(pieces)
                     return
+                opening.take(len(data), begun=reader.begun)
             reader.end()
 
     async def complete_many(self, requests: Sequence[Request]) -> Sequence[ItemAnswer]:
@@ -94,7 +110,8 @@ class BedrockProvider:
             texts = request.input[start : start + form.texts_per_call]
             body = embedding_body(form, self.model, texts, request.params)
             answer, headers = await self._whole_answer(self._invoke, body)
-            more, counted = read_embeddings(form, answer, headers, host=self._host, count=len(texts))
+            reading = partial(read_embeddings, form, answer, headers, host=self._host, count=len(texts))
+            more, counted = await read_vectors(len(answer), reading)
             vectors += more
             tokens.append(counted)
         known = [count for count in tokens if count is not None]
@@ -118,16 +135,20 @@ class BedrockProvider:
         await self._ring.aclose()
 
     async def _whole_answer(self, endpoint: Endpoint, body: bytes) -> tuple[bytes, Mapping[str, str]]:
-        with await self._ask(endpoint, body, self._whole_limits, accept=_JSON) as response:
-            return await response.read(), response.headers
+        response, secrets = await self._ask(endpoint, body, self._whole_limits, accept=_JSON)
+        with response:
+            return secrets.strike(await response.read()), response.headers
 
-    async def _ask(self, endpoint: Endpoint, body: bytes, limits: Limits, *, accept: str) -> Response:
-        """Sign and send; what comes back is a 200 of the right type, not read yet."""
+    async def _ask(
+        self, endpoint: Endpoint, body: bytes, limits: Limits, *, accept: str
+    ) -> tuple[Response, Secrets]:
+        """Sign and send; what comes back is a 200 of the right type, not read yet, and what must not be told of it."""
         keys = await self._ring.keys()
         signed = await self._sign(endpoint, body, keys, accept)
         response = await self._transport.send(endpoint, body, headers=signed.headers, limits=limits)
         if response.status == 200:
-            return self._checked(response, accept)
+            secrets = Secrets(*signed.secrets, named=(self._options.headers,))
+            return self._checked(response, accept), secrets
         with response:
             failed = await self._error(response, signed)
         if failed.failure.code in STALE_KEY_CODES:
@@ -141,7 +162,8 @@ class BedrockProvider:
         arguments = (endpoint, body, headers, keys, self._options.region)
         if len(body) < _LARGE_BODY_BYTES:
             return sign(*arguments, now=datetime.now(UTC))
-        return await asyncio.to_thread(sign, *arguments, now=datetime.now(UTC))
+        signing = partial(sign, *arguments, now=datetime.now(UTC))
+        return await asyncio.get_running_loop().run_in_executor(_SIGNING, signing)
 
     def _checked(self, response: Response, expected: str) -> Response:
         given = response.headers.get("content-type", "")
@@ -155,3 +177,11 @@ class BedrockProvider:
         secrets = (*signed.secrets, *self._options.headers.values())
         headers = response.headers
         return error_answer(response.status, headers, body, host=self._host, secrets=secrets)
+
+
+def _keyless(frame: "Frame", secrets: Secrets) -> "Frame":
+    headers = {
+        name: secrets.strike(value.encode()).decode() if isinstance(value, str) else value
+        for name, value in frame.headers.items()
+    }
+    return msgspec.structs.replace(frame, headers=headers, payload=secrets.strike(frame.payload))

@@ -1,8 +1,12 @@
 """What Bedrock sends: answers, events of a stream and errors, as far as we read them. The rest is passed over."""
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
+
+from headgate.core.messages import Tokens
+
+NULL: Final = msgspec.Raw(b"null")
 
 
 class _Shape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -12,10 +16,10 @@ class _Shape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class TokenUsage(_Shape, frozen=True):
     """`input_tokens` leaves out what came from or went into the prompt cache."""
 
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cache_read_input_tokens: int | None = None
-    cache_write_input_tokens: int | None = None
+    input_tokens: Tokens = 0
+    output_tokens: Tokens = 0
+    cache_read_input_tokens: Tokens | None = None
+    cache_write_input_tokens: Tokens | None = None
 
 
 class ToolUse(_Shape, frozen=True):
@@ -64,7 +68,7 @@ class Converse(_Shape, frozen=True):
 
     output: Output
     stop_reason: str | None = None
-    usage: TokenUsage | None = None
+    usage: msgspec.Raw = NULL
 
 
 class BlockStart(_Shape, frozen=True):
@@ -87,9 +91,10 @@ class ToolInput(_Shape, frozen=True):
 
 
 class BlockDelta(_Shape, frozen=True):
-    """A piece of a block; reasoning is passed over."""
+    """A piece of a block; of reasoning only that it came is of interest."""
 
     text: str | None = None
+    reasoning_content: Any = None
     tool_use: ToolInput | None = None
 
 
@@ -115,7 +120,7 @@ class MessageStop(_Shape, frozen=True):
 class Metadata(_Shape, frozen=True):
     """The event `metadata`, the last one."""
 
-    usage: TokenUsage | None = None
+    usage: msgspec.Raw = NULL
 
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +136,7 @@ class TitanEmbedding(_Shape, frozen=True):
     """Titan embeds one text per call."""
 
     embedding: list[float]
-    input_text_token_count: int | None = None
+    input_text_token_count: msgspec.Raw = NULL
 
 
 class CohereVectors(msgspec.Struct, frozen=True):

@@ -24,6 +24,8 @@ class EventReader:
         self._host = host
         self._calls: dict[int, int] = {}
         self._without_input: set[int] = set()
+        self.begun = False
+        """Something was said, or thought."""
         self._stopped = False
         self._counted = False
 
@@ -73,11 +75,13 @@ class EventReader:
         block = event.content_block_index
         index = self._calls[block] = len(self._calls)
         self._without_input.add(block)
+        self.begun = True
         function = {"name": call.name, "arguments": ""}
         begun = {"index": index, "id": call.tool_use_id, "type": "function", "function": function}
         return Chunk(tool_calls=[begun])
 
     def _delta(self, event: ContentBlockDelta) -> Chunk | None:
+        self.begun = self.begun or bool(event.delta.text or event.delta.reasoning_content)
         if event.delta.text:
             return Chunk(text=event.delta.text)
         piece = event.delta.tool_use

@@ -9,10 +9,13 @@ from typing import Any, Final
 
 import msgspec
 
-from headgate.core.embeddings import Embeddings
-from headgate.core.messages import Answer, Chunk, Usage
+from headgate.core.embeddings import Embeddings, Vector
+from headgate.core.messages import Answer, Chunk, Tokens, Usage
+from headgate.providers.exchange import read_counts
 
 _LENGTH: Final = "length"
+_NULL: Final = msgspec.Raw(b"null")
+_read_count = msgspec.json.Decoder(Tokens | None).decode
 
 
 class CalledFunction(msgspec.Struct, frozen=True):
@@ -27,6 +30,7 @@ class Call(msgspec.Struct, frozen=True):
 
 class Said(msgspec.Struct, frozen=True):
     content: str | None = None
+    thinking: str | None = None
     tool_calls: list[Call] | None = None
 
 
@@ -37,8 +41,8 @@ class Line(msgspec.Struct, frozen=True):
     error: str | None = None
     message: Said | None = None
     done_reason: str | None = None
-    prompt_eval_count: int | None = None
-    eval_count: int | None = None
+    prompt_eval_count: msgspec.Raw = _NULL
+    eval_count: msgspec.Raw = _NULL
 
 
 class Tag(msgspec.Struct, frozen=True):
@@ -55,8 +59,8 @@ class Tags(msgspec.Struct, frozen=True):
 
 
 class Vectors(msgspec.Struct, frozen=True):
-    embeddings: list[list[float]]
-    prompt_eval_count: int | None = None
+    embeddings: list[msgspec.Raw]
+    prompt_eval_count: msgspec.Raw = _NULL
 
 
 class LineReader:
@@ -64,6 +68,8 @@ class LineReader:
 
     def __init__(self, request_id: str) -> None:
         self.ended = False
+        self.begun = False
+        """Something was said, or thought."""
         self._request_id = request_id
         self._calls = 0
 
@@ -72,6 +78,7 @@ class LineReader:
         chunk = Chunk(
             text=said.content or "", tool_calls=[self._call(call) for call in said.tool_calls or ()]
         )
+        self.begun = self.begun or chunk.has_content or bool(said.thinking)
         if not line.done:
             return chunk
         self.ended = True
@@ -105,16 +112,16 @@ def to_answer(chunks: Sequence[Chunk]) -> Answer:
     )
 
 
-def to_embeddings(vectors: Vectors) -> Embeddings:
-    count = vectors.prompt_eval_count
-    return Embeddings(vectors=vectors.embeddings, usage=None if count is None else Usage(count, 0))
+def to_embeddings(vectors: Sequence[Vector], prompt_eval_count: msgspec.Raw) -> Embeddings:
+    count = read_counts(prompt_eval_count, _read_count)
+    return Embeddings(vectors=vectors, usage=None if count is None else Usage(count, 0))
 
 
 def _usage(line: Line) -> Usage | None:
     """A server that took the prompt from its cache may not count it; then nothing is known of the call's size."""
-    if line.prompt_eval_count is None:
-        return None
-    return Usage(line.prompt_eval_count, line.eval_count or 0)
+    asked = read_counts(line.prompt_eval_count, _read_count)
+    said = 0 if bytes(line.eval_count) == b"null" else read_counts(line.eval_count, _read_count)
+    return None if asked is None or said is None else Usage(asked, said)
 
 
 def _call_id(request_id: str, index: int) -> str:

@@ -10,9 +10,17 @@ from typing import Any, Final
 from headgate.core.embeddings import EmbeddingRequest, Embeddings
 from headgate.core.messages import Answer, Chunk, Request
 from headgate.core.ports.provider import ItemAnswer, Sighting
+from headgate.core.sse import Opening
 from headgate.core.timeouts import Timeouts
 from headgate.providers.addresses import endpoint_of, with_headers
-from headgate.providers.exchange import Exchange, rest_of, stream_limits, whole_limits
+from headgate.providers.exchange import (
+    Exchange,
+    Secrets,
+    read_vectors,
+    rest_of,
+    stream_limits,
+    whole_limits,
+)
 from headgate.providers.ollama.answers import Line, LineReader, Tags, Vectors, to_answer, to_embeddings
 from headgate.providers.ollama.errors import hint_for, read_error
 from headgate.providers.ollama.options import OllamaOptions
@@ -42,7 +50,8 @@ class OllamaProvider:
         self._embed = self._exchange(transport, "/api/embed")
 
     async def complete(self, request: Request) -> Answer:
-        return to_answer([chunk async for chunk in self._chunks(request, whole=True)])
+        chunks = self._chunks(request, whole=True)
+        return to_answer([chunk async for chunk in chunks if chunk.has_content or chunk.finish_reason])
 
     def stream(self, request: Request) -> AsyncIterator[Chunk]:
         return self._chunks(request, whole=False)
@@ -55,12 +64,15 @@ class OllamaProvider:
     async def embed(self, request: EmbeddingRequest) -> Embeddings:
         body = to_embed_body(request, model=self.model, options=self._options)
         async with self._embed.post(body, self._whole_limits, "application/json") as response:
-            vectors = self._embed.decode(await response.read(), Vectors)
-        if len(vectors.embeddings) != len(request.input):
-            raise self._embed.bad_envelope(
-                f"{len(vectors.embeddings)} vectors for {len(request.input)} texts"
-            )
-        return to_embeddings(vectors)
+            data = await response.read()
+        return await read_vectors(len(data), lambda: self._embeddings(data, len(request.input)))
+
+    def _embeddings(self, data: bytes, count: int) -> Embeddings:
+        said = self._embed.decode(data, Vectors)
+        if len(said.embeddings) != count:
+            raise self._embed.bad_envelope(f"{len(said.embeddings)} vectors for {count} texts")
+        vectors = [self._embed.decode(vector, list[float]) for vector in said.embeddings]
+        return to_embeddings(vectors, said.prompt_eval_count)
 
     async def probe(self) -> Sighting:
         """The models that were pulled. `gemma3` means `gemma3:latest`."""
@@ -75,15 +87,16 @@ class OllamaProvider:
 
     async def _chunks(self, request: Request, *, whole: bool) -> AsyncIterator[Chunk]:
         body = to_chat_body(request, model=self.model, options=self._options)
-        reader = LineReader(request.id)
+        reader, opening = LineReader(request.id), Opening()
         async with self._chat.post(body, self._limits(body, whole=whole), *_NDJSON) as response:
             lines = response.lines()
             async for line in lines:
                 if line.strip():
-                    yield reader.read(self._line(line))
+                    yield reader.read(self._line(self._chat.keys.strike(line)))
                 if reader.ended:
                     await rest_of(lines)
                     return
+                opening.take(len(line) + 1, begun=reader.begun)
             raise self._chat.stream_cut()
 
     def _limits(self, body: Mapping[str, Any], *, whole: bool) -> Limits:
@@ -108,4 +121,5 @@ class OllamaProvider:
             read_error=read_error,
             hint=hint_for(self.model),
             secrets=options.headers.values(),
+            keys=Secrets(named=(options.headers,)),
         )

@@ -36,7 +36,7 @@ class _Completion(msgspec.Struct):
 
 
 class _Item(msgspec.Struct):
-    embedding: list[float] | str
+    embedding: msgspec.Raw
     index: int | None = None
 
 
@@ -56,6 +56,7 @@ class _Models(msgspec.Struct):
 _read_models = msgspec.json.Decoder(_Models).decode
 _read_completion = msgspec.json.Decoder(_Completion).decode
 _read_list = msgspec.json.Decoder(_List).decode
+_read_embedding = msgspec.json.Decoder(list[float] | str).decode
 
 
 def read_answer(body: bytes, errors: ErrorReader) -> Answer:
@@ -118,8 +119,9 @@ def _fit(items: list[_Item], count: int) -> bool:
     return len(items) == count and (numbers == list(range(count)) or not any(numbers))
 
 
-def _vector(embedding: list[float] | str) -> Vector:
+def _vector(raw: msgspec.Raw) -> Vector:
     """Numbers, or the little-endian floats of `encoding_format: base64`."""
+    embedding = _read_embedding(raw)
     if isinstance(embedding, list):
         return embedding
     floats = array("f", base64.b64decode(embedding, validate=True))

@@ -9,6 +9,7 @@ import msgspec
 from headgate.core.errors import ProviderFailure
 from headgate.core.failures import Failure, FailureKind, from_answer
 from headgate.core.wire_bodies import ErrorBody, error_inside, read_error
+from headgate.providers.exchange import plain_words
 
 HIDDEN: Final = "***"
 # We chose path and model, not the caller: who does not know them, moves us elsewhere or lacks the feature was set up
@@ -57,19 +58,20 @@ class ErrorReader:
         return self.bad_envelope(why) if error is None else self.from_error(error.failure_inside())
 
     def bad_envelope(self, why: str) -> ProviderFailure:
-        return self._transient("bad_envelope", f"200 from {self._host}, but {why}")
+        return self._transient("bad_envelope", f"200 from {self._host}", f"but {why}")
 
     def stream_cut(self) -> ProviderFailure:
-        return self._transient(
-            "stream_cut", f"{self._host} ended its stream without [DONE] or a finish reason"
-        )
+        why = "the stream ended without [DONE] or a finish reason"
+        return self._transient("stream_cut", f"200 from {self._host}", why)
 
-    def _transient(self, code: str, message: str) -> ProviderFailure:
-        return ProviderFailure(Failure(kind=FailureKind.TRANSIENT, message=self._hide(message), code=code))
+    def _transient(self, code: str, own: str, said: str) -> ProviderFailure:
+        said = self._hide(said)
+        failure = Failure(kind=FailureKind.TRANSIENT, message=f"{own}, {said}", code=code)
+        return ProviderFailure(failure, own=failure.message, said=said.removeprefix("but "))
 
     def _told(self, failure: Failure, what: str, said: str) -> ProviderFailure:
         hint = _HINTS.get(failure.status or 0) if failure.kind is FailureKind.MISCONFIGURED else None
-        said = " ".join(self._hide(said).split())
+        said = plain_words(self._hide(said))
         advice = f" ({hint})" if hint else ""
         message = ": ".join(filter(None, (what, said))) + advice
         return ProviderFailure(

@@ -12,9 +12,18 @@ from headgate.core.errors import ProviderFailure
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.messages import Answer, Chunk, Request
 from headgate.core.ports.provider import ItemAnswer, Sighting
+from headgate.core.sse import Opening
 from headgate.core.timeouts import Timeouts
 from headgate.core.wire import Endpoint, WireAnswer, WireRequest
-from headgate.providers.exchange import error_body, stream_limits, whole_limits
+from headgate.providers.exchange import (
+    HIDDEN,
+    KeylessPieces,
+    Secrets,
+    error_body,
+    read_vectors,
+    stream_limits,
+    whole_limits,
+)
 from headgate.providers.openai.answers import read_answer, read_embeddings, read_models
 from headgate.providers.openai.envelopes import read_envelope
 from headgate.providers.openai.errors import ErrorReader
@@ -47,6 +56,7 @@ class OpenAIProvider:
         self._whole = whole_limits(timeouts)
         self._streamed = stream_limits(timeouts)
         self._secrets = tuple(secret.encode() for secret in options.secrets())
+        self._keys = Secrets(options.api_key, named=(options.headers, options.query))
         self._errors = ErrorReader(str(self._targets[Endpoint.CHAT].origin), options.secrets())
 
     async def relay(self, request: WireRequest) -> WireAnswer:
@@ -56,34 +66,48 @@ class OpenAIProvider:
             if not 200 <= response.status < 300:
                 raise await self._refusal(response)
             body = await response.read()
+        # Not through `strike`: that would be a call for every answer.
+        for key in self._keys.known:
+            if key in body:
+                body = body.replace(key, HIDDEN)
         return read_envelope(request.endpoint, body, self._errors)
 
     async def relay_stream(self, request: WireRequest) -> AsyncIterator[bytes]:
         with await self._send(request.endpoint, wire_body(self.model, request), self._streamed) as response:
             await self._check_stream(response)
+            keyless, known = KeylessPieces(self._keys), self._keys.known
             async with _pieces(response) as pieces:
                 async for piece in pieces:
-                    # Bytes pass as they are, but an error may quote what we sent: our key is not the caller's to see.
-                    yield self._strike(piece) if b"error" in piece else piece
+                    # Bytes pass as they are, but a server may quote what we sent: our key is not the caller's to see.
+                    suspect = keyless.held or piece[-1:] != b"\n"
+                    for key in known:
+                        suspect = suspect or key in piece
+                    told = keyless.feed(piece) if suspect else piece
+                    if told:
+                        yield self._strike(told) if b"error" in told else told
+            if rest := keyless.end():
+                yield rest
 
     def _strike(self, piece: bytes) -> bytes:
         for secret in self._secrets:
-            piece = piece.replace(secret, b"***")
+            piece = piece.replace(secret, HIDDEN)
         return piece
 
     async def complete(self, request: Request) -> Answer:
         return read_answer(await self._ask(Endpoint.CHAT, chat_body(self.model, request)), self._errors)
 
     async def stream(self, request: Request) -> AsyncIterator[Chunk]:
-        reader = StreamReader(self._errors)
+        reader, opening, keyless = StreamReader(self._errors), Opening(), KeylessPieces(self._keys)
         with await self._send(Endpoint.CHAT, stream_body(self.model, request), self._streamed) as response:
             await self._check_stream(response)
             async with _pieces(response) as pieces:
-                async for piece in pieces:
+                async for came in pieces:
+                    piece = keyless.feed(came)
                     for chunk in reader.feed(piece):
                         yield chunk
                     if reader.done:
                         break
+                    opening.take(len(piece), begun=reader.begun, pending_bytes=reader.pending_bytes)
             if reader.done:
                 await _see_off(response)
         for chunk in reader.end():
@@ -95,7 +119,7 @@ class OpenAIProvider:
 
     async def embed(self, request: EmbeddingRequest) -> Embeddings:
         body = await self._ask(Endpoint.EMBEDDINGS, embeddings_body(self.model, request))
-        return read_embeddings(body, request, self._errors)
+        return await read_vectors(len(body), lambda: read_embeddings(body, request, self._errors))
 
     async def probe(self) -> Sighting:
         """The models that the server lists, where it does: not all that speak the format have such a list."""
@@ -142,7 +166,7 @@ class OpenAIProvider:
         with await self._send(endpoint, body, self._whole) as response:
             if not 200 <= response.status < 300:
                 raise await self._refusal(response)
-            return await response.read()
+            return self._keys.strike(await response.read())
 
     def _send(self, endpoint: Endpoint, body: bytes, limits: Limits) -> Coroutine[None, None, Response]:
         return self._transport.send(self._targets[endpoint], body, limits=limits)

@@ -7,7 +7,7 @@ import msgspec
 
 from headgate.core.messages import Chunk
 from headgate.core.sse import DONE, Event, Events
-from headgate.core.wire_bodies import UNREADABLE, read_usage
+from headgate.core.wire_bodies import EMPTY, UNREADABLE, read_usage
 from headgate.providers.openai.answers import Content, text_of, tool_calls_of
 from headgate.providers.openai.errors import ErrorReader
 
@@ -19,6 +19,8 @@ class _Delta(msgspec.Struct):
     tool_calls: list[dict[str, Any]] | None = None
     function_call: dict[str, Any] | None = None
     refusal: str | None = None
+    reasoning_content: msgspec.Raw = _NULL
+    reasoning: msgspec.Raw = _NULL
 
 
 class _Choice(msgspec.Struct):
@@ -40,9 +42,15 @@ class StreamReader:
     def __init__(self, errors: ErrorReader) -> None:
         self.done = False
         """`[DONE]` came: whatever follows is of no interest."""
+        self.begun = False
+        """Something was said, or thought."""
         self._errors = errors
         self._events = Events()
         self._finished = False
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._events.pending_bytes
 
     def feed(self, piece: bytes) -> Iterator[Chunk]:
         return self._read(self._events.feed(piece))
@@ -86,6 +94,11 @@ class StreamReader:
             finish_reason=choice.finish_reason,
             usage=read_usage(piece.usage),
         )
+        self.begun = self.begun or chunk.has_content or _thinks(delta)
         self._finished = self._finished or chunk.finish_reason is not None
         says = chunk.has_content or chunk.finish_reason is not None or chunk.usage is not None
         return chunk if says else None
+
+
+def _thinks(delta: _Delta) -> bool:
+    return any(bytes(raw) not in EMPTY for raw in (delta.reasoning_content, delta.reasoning))

@@ -58,13 +58,18 @@ class SimulatedOptions:
     failure_latency_s: float | None = None
     """The time to an error answer; None: as long as to an answer."""
     retry_after_s: float | None = None
-    """The wait that throttled failures ask for."""
+    """The wait that a 429 asks for; None: chance asks for none, a limit for the time until there is room."""
     outage: Sequence[tuple[float, float]] = ()
     """(start_s, end_s) since the provider's creation: every call is answered 503 between them."""
     requests_per_minute: int | None = None
-    """Above it a call is answered 429 and told when there is room; None: no limit."""
+    """Of any sixty seconds. Above a limit a call is answered 429; None: no limit."""
     tokens_per_minute: int | None = None
     """The same for the tokens of prompts and answers together."""
+    requests_per_second: int | None = None
+    """Of any second."""
+    requests_per_window: tuple[int, float] | None = None
+    """(requests, seconds): in each window of this length, counted from the provider's creation."""
+    max_in_flight: int | None = None
 
     script: Sequence[ScriptEntry] = ()
     """The fates of the first calls, in order."""
@@ -127,6 +132,9 @@ class SimulatedOptions:
         review.number("retry_after_s", self.retry_after_s)
         review.number("requests_per_minute", self.requests_per_minute, least=1, whole=True)
         review.number("tokens_per_minute", self.tokens_per_minute, least=1, whole=True)
+        review.number("requests_per_second", self.requests_per_second, least=1, whole=True)
+        review.number("max_in_flight", self.max_in_flight, least=1, whole=True)
+        _check_window(review, "requests_per_window", self.requests_per_window)
         _check_shares(review, self.failures)
         if _is_list(review, "outage", self.outage):
             for index, span in enumerate(self.outage):
@@ -172,6 +180,16 @@ def _check_span(review: Review, path: str, span: object) -> None:
     review.number(path, span[1])
     if len(review.problems) == count and not span[0] < span[1]:
         review.add(path, f"must end after its start, not {span!r}")
+
+
+def _check_window(review: Review, path: str, window: object) -> None:
+    if window is None:
+        return
+    if isinstance(window, str) or not isinstance(window, Sequence) or len(window) != 2 or None in window:
+        review.add(path, f"must be a pair, requests and seconds, not {window!r}")
+        return
+    review.number(path, window[0], least=1, whole=True)
+    review.number(path, window[1], above=0)
 
 
 def _check_entry(review: Review, path: str, entry: object) -> None:

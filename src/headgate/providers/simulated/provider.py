@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections.abc import AsyncIterator, Sequence
-from typing import Final
+from typing import Final, NoReturn
 
 from headgate.core.embeddings import EmbeddingRequest, Embeddings, embedding_tokens
 from headgate.core.errors import ProviderFailure
@@ -22,7 +22,7 @@ from headgate.providers.simulated.answers import (
 )
 from headgate.providers.simulated.counts import CallCounts
 from headgate.providers.simulated.fates import Fates
-from headgate.providers.simulated.limits import MinuteLimits
+from headgate.providers.simulated.limits import Limits
 from headgate.providers.simulated.options import SimulatedOptions
 from headgate.providers.simulated.script import Outcome, ScriptedOutcome
 from headgate.providers.simulated.vectors import read_dimensions, spoil, vector_of
@@ -51,7 +51,9 @@ class SimulatedProvider(CallCounts):
         self._connect_timeout_s = connect_timeout_s
         self._created = clock.now()
         self._fates = Fates(options, chance)
-        self._limits = MinuteLimits(options.requests_per_minute, options.tokens_per_minute)
+        self._limits = Limits(options, self._created)
+        self._being_refused = 0
+        """Calls that wait for their refusal: they are not in flight to a limit."""
         self._answers = Answers(options.answers, options.answers_by_pattern, options.seed)
         self._hanging: set[asyncio.Future[None]] = set()
 
@@ -134,13 +136,23 @@ class SimulatedProvider(CallCounts):
         if options.connect_latency_s:
             await self._connect(options.connect_latency_s)
         if options.outage and self._in_outage():
-            await self._pause(options.failure_latency_s or 0.0)
-            raise self._error(_UNAVAILABLE)
-        if self._limits.active and (wait_s := self._limits.take(tokens, self._clock.now())):
-            await self._pause(options.failure_latency_s or 0.0)
-            raise self._error(ScriptedOutcome(outcome=Outcome.THROTTLED, retry_after_s=wait_s))
+            await self._refuse(_UNAVAILABLE)
+        if self._limits.active:
+            others = self.in_flight - self._being_refused - 1
+            wait_s = self._limits.take(tokens, self._clock.now(), others)
+            if wait_s is not None:
+                told_s = options.retry_after_s if options.retry_after_s is not None else wait_s or None
+                await self._refuse(ScriptedOutcome(outcome=Outcome.THROTTLED, retry_after_s=told_s))
         if latency_s:
             await self._clock.sleep(latency_s)
+
+    async def _refuse(self, fate: ScriptedOutcome) -> NoReturn:
+        self._being_refused += 1
+        try:
+            await self._pause(self.options.failure_latency_s or 0.0)
+        finally:
+            self._being_refused -= 1
+        raise self._error(fate)
 
     async def _connect(self, latency_s: float) -> None:
         limit_s = self._connect_timeout_s
@@ -186,7 +198,7 @@ class SimulatedProvider(CallCounts):
 
     def _embeddings(self, request: EmbeddingRequest, fate: ScriptedOutcome) -> Embeddings:
         options = self.options
-        dimensions = read_dimensions(request.params, model=self.model, now=self._clock.utc())
+        dimensions = read_dimensions(request, model=self.model, now=self._clock.utc())
         vectors = [vector_of(text, seed=options.seed, dimensions=dimensions) for text in request.input]
         usage = Usage(embedding_tokens(request), 0) if options.report_usage else None
         return Embeddings(vectors=spoil(vectors, fate.outcome), usage=usage)

@@ -6,17 +6,19 @@ They say which text they belong to and nothing of what it means.
 import hashlib
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
-from headgate.core.embeddings import Vector
+from headgate.core.embeddings import EmbeddingRequest, Vector
 from headgate.core.errors import ProviderFailure
 from headgate.core.failures import from_answer
 from headgate.providers.simulated.script import Outcome
 
 USUAL_DIMENSIONS: Final = 16
 MOST_DIMENSIONS: Final = 4096
+MAX_NUMBERS: Final = 200_000
+"""In all vectors of an answer. They are computed in the event loop: a million takes 200 ms."""
 
 
 def vector_of(text: str, *, seed: int, dimensions: int) -> Vector:
@@ -42,12 +44,22 @@ def spoil(vectors: Sequence[Vector], outcome: Outcome) -> Sequence[Vector]:
             return vectors
 
 
-def read_dimensions(params: Mapping[str, Any], *, model: str, now: datetime) -> int:
+def read_dimensions(request: EmbeddingRequest, *, model: str, now: datetime) -> int:
     """How long the vectors shall be; what makes no sense is answered with 400, as by a real provider."""
-    asked = params.get("dimensions")
-    if asked is None:
-        return USUAL_DIMENSIONS
-    if isinstance(asked, int) and not isinstance(asked, bool) and 1 <= asked <= MOST_DIMENSIONS:
-        return asked
-    message = f"{model}: dimensions must be a whole number, 1–{MOST_DIMENSIONS} (simulated)"
-    raise ProviderFailure(from_answer(400, code="invalid_request_error", message=message, now=now))
+    asked = request.params.get("dimensions")
+    dimensions = USUAL_DIMENSIONS if asked is None else asked
+    if (
+        not isinstance(dimensions, int)
+        or isinstance(dimensions, bool)
+        or not 1 <= dimensions <= MOST_DIMENSIONS
+    ):
+        message = f"dimensions must be a whole number, 1–{MOST_DIMENSIONS}"
+    elif (count := len(request.input)) * dimensions > MAX_NUMBERS:
+        message = (
+            f"{count:,} texts with {dimensions:,} dimensions are {count * dimensions:,} numbers; the most is"
+            f" {MAX_NUMBERS:,}. Send fewer texts, or ask for fewer dimensions"
+        )
+    else:
+        return dimensions
+    told = f"{model}: {message} (simulated)"
+    raise ProviderFailure(from_answer(400, code="invalid_request_error", message=told, now=now))
