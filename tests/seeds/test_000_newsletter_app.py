@@ -247,7 +247,7 @@ def test_a_second_region_judges_what_the_first_has_no_quota_for(tmp_path: Path) 
             report, _ = await stage.run()
             assert report.ok == 20
             assert world.clock.now() < 60
-            assert stage.provider.calls <= 5
+            assert stage.provider.calls < 20, "a few show that it is spent, then a probe now and then"
             assert {verdict.upstream for verdict in await _verdicts(stage)} == {"simulated/simulated/instant"}
 
     virtual.run(main)

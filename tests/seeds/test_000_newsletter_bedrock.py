@@ -15,14 +15,6 @@ from headgate.core.errors import HeadgateError
 from headgate.planner import virtual
 from headgate.planner.virtual import World
 
-BEDROCK = {
-    "max_retries": 4,
-    "first_wait_s": 2.0,
-    "longest_wait_s": 20.0,
-    "jitter": "additive",
-    "jitter_share": 0.5,
-}
-
 
 def _client_error(code: str, status: int = 400) -> ClientError:
     response = {"Error": {"Code": code, "Message": "x"}, "ResponseMetadata": {"HTTPStatusCode": status}}
@@ -73,7 +65,7 @@ def test_other_errors_are_not_retried() -> None:
 def test_four_retries_are_five_calls_and_then_the_error_goes_out() -> None:
     async def main(world: World) -> int:
         throttled = {"status": 400, "code": "ThrottlingException"}
-        stage = set_stage(world, {"latency_s": 0.1, "script": [throttled] * 9}, retry=BEDROCK)
+        stage = set_stage(world, {"latency_s": 0.1, "script": [throttled] * 9}, retry="bedrock")
         with pytest.raises(headgate.UpstreamThrottled):
             await stage.gateway.complete(model="m", messages=USER)
         return stage.provider.calls
@@ -88,7 +80,7 @@ def test_a_judgement_that_is_no_known_label_is_asked_for_again() -> None:
         return answer.content in {"ACT_NOW", "THINK", "FYI", "IGNORE"}
 
     async def main(world: World) -> tuple[str | None, int]:
-        stage = set_stage(world, {"answers": ["URGENT", "ACT_NOW"]}, retry=BEDROCK)
+        stage = set_stage(world, {"answers": ["URGENT", "ACT_NOW"]}, retry="bedrock")
         reply = await stage.gateway.complete(model="m", messages=USER, check=known)
         return reply.content, stage.provider.calls
 
@@ -120,7 +112,7 @@ def test_a_wrong_model_is_loud_for_every_item_and_stops_calling() -> None:
 
     async def main(world: World) -> tuple[int, set[type]]:
         wrong = {"status": 400, "code": "ValidationException"}
-        stage = set_stage(world, {"slots": 1, "latency_s": 0.1, "script": [wrong] * 50}, retry=BEDROCK)
+        stage = set_stage(world, {"slots": 1, "latency_s": 0.1, "script": [wrong] * 50}, retry="bedrock")
         results = await stage.gateway.complete_many([{"messages": USER}] * 20, model="m")
         assert all(isinstance(result, HeadgateError) for result in results)
         return stage.provider.calls, {type(result) for result in results[3:]}

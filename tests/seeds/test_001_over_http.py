@@ -106,7 +106,7 @@ def test_a_saturated_model_does_not_keep_articles_from_being_queued(articles: Ar
     async def scene(house: House) -> None:
         crowd = await _crowd(house, 22)
         one = await queued(house)
-        assert one["status"] == "pending"
+        assert one["status"] in {"pending", "running"}
         told = json.loads((await look(house, f"/api/v1/summarize/status/{one['job_id']}")).body)
         assert told["retry_count"] == 0
         await _go(crowd)
@@ -245,7 +245,8 @@ def test_the_route_that_queues_gives_a_job_that_can_be_followed(articles: Articl
     async def scene(house: House) -> None:
         one = await queued(house)
         done = await ended(house, one["job_id"])
-        assert (one["status"], done["status"]) == ("pending", "completed")
+        assert one["status"] in {"pending", "running"}
+        assert done["status"] == "completed"
         again = await queued(house)
         assert again == {"job_id": one["job_id"], "status": "skipped", "reason": "summary_exists"}
 

@@ -78,7 +78,7 @@ def test_dead_letters_are_found_by_their_article(articles: Articles) -> None:
         ] == [("a2", "dead_letter", 3, 3), ("a1", "dead_letter", 3, 3)]
         assert all(one["error_message"] and one["created_at"] for one in listed)
 
-    articles.play({"script": ["transient"] * 6}, scene)
+    articles.play({"script": ["transient"] * 6, "breaker": False}, scene)
 
 
 def test_sent_back_by_hand_it_is_pending_with_retry_count_0_and_completes(articles: Articles) -> None:

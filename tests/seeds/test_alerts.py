@@ -109,7 +109,7 @@ async def test_003_an_administrator_is_told_by_itself(stages: JobStages, caplog:
             await seen.sleep(3 * ROUND_S)
             (message,) = receiver.received
             assert message.path == "/alerts"
-            assert message.is_signed_with(await seen.stage.gateway.webhooks.secret())
+            assert message.is_signed_with(await seen.stage.gateway.webhooks.secret(alerts=True))
             assert message.told["type"] == "alert.fired"
             data = message.told["data"]
             assert (data["alert"], data["value"], data["threshold"]) == ("dead_letters", 1, 0)

@@ -231,3 +231,18 @@ async def test_a_summary_is_told_although_the_database_is_away(
     await stage.stage.gateway.durable.store.aclose()
     assert (await stage.now())["success"]
     assert "was told but not kept" in caplog.text
+
+
+@on_job_stages
+async def test_a_summary_is_returned_and_not_kept_over_the_tenants_quota(
+    stages: JobStages, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each call can name another article: without a bound a tenant could fill the disk with summaries."""
+    stage = await open_articles(stages, work=False, limits={"tenant_bytes": 6_000})
+    for number in range(10):
+        assert (await stage.now(f"a{number}"))["success"]
+    stored = (await stage.stage.gateway.durable.store.stored_bytes())["local"]
+    assert 0 < stored <= 6_000
+    assert await stage.summary("a0") is not None
+    assert await stage.summary("a9") is None
+    assert "the summary of article a9 was told but not kept: tenant 'local' stores" in caplog.text

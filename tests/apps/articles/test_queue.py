@@ -262,7 +262,8 @@ async def test_a_summary_that_was_deleted_may_be_made_again(stages: JobStages) -
     await stage.ended(first["job_id"])
     assert await stage.stage.gateway.records.delete("articles", "a1")
     again = await stage.queue()
-    assert (again["status"], again["job_id"] != first["job_id"]) == ("pending", True)
+    assert again["job_id"] != first["job_id"]
+    assert again["status"] in {"pending", "running"}  # A worker may be quick.
     assert (await stage.ended(again["job_id"]))["status"] == "completed"
 
 

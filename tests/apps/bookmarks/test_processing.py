@@ -32,7 +32,7 @@ async def opened(
 ) -> tuple[JobStage, Desk]:
     options = options or BookmarkOptions(model="m")
     app = build(options, fetch=fetching(asked=asked))
-    stage = await stages.open({**GOOD, **upstream}, tasks=app.tasks)
+    stage = await stages.open({**GOOD, **upstream}, app=app)
     return stage, Desk(stage.gateway, new_bookmark_id, options)
 
 

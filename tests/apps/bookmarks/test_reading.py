@@ -4,15 +4,17 @@ import asyncio
 import contextlib
 import importlib
 import os
-import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import headgate
+from headgate.apps.bookmarks.extraction import Page, excerpt
 from headgate.apps.bookmarks.mount import build
 from headgate.apps.bookmarks.options import BookmarkOptions
-from headgate.apps.bookmarks.reading import Page, excerpt, read_page
+from headgate.apps.bookmarks.reading import EXTRACT, read_page
+from headgate.apps.untrusted import Parser
 
 RULES = headgate.FetchRules()
 HTML = b"""<html lang="en"><head><title>Gates</title></head><body><nav>Home About</nav><article><h1>Gates</h1>
@@ -26,7 +28,11 @@ def read(body: bytes = b"some text", *, status: int = 200, **headers: str) -> Pa
         told: Any = {name.replace("_", "-"): value for name, value in headers.items()}
         return headgate.Fetched(url, status, told, body)
 
-    return asyncio.run(read_page("https://a.example/", fetch, RULES))
+    parser = Parser(EXTRACT)
+    try:
+        return asyncio.run(read_page("https://a.example/", fetch, RULES, parser))
+    finally:
+        parser.close()
 
 
 def trafilatura() -> None:
@@ -96,9 +102,12 @@ def test_broken_html_is_a_page_without_text_or_one_with_little(body: bytes) -> N
         assert read(body, content_type="text/html").excerpt
 
 
-def test_a_missing_extra_holds_the_bookmark_and_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_holds_the_bookmark_and_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """It is the operator's to mend: no bookmark dies of it."""
-    monkeypatch.setitem(sys.modules, "trafilatura", None)
+    (tmp_path / "trafilatura.py").write_text("raise ImportError('a part of it is missing')")
+    monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(headgate.RetryLater, match=r"pip install '\.\[bookmarks\]'"):
         read(HTML, content_type="text/html")
 

@@ -112,7 +112,7 @@ async def test_a_held_bookmark_is_processed_again_only_where_its_ceiling_allows(
         await desk.reprocess(held.id, by="me", key=None, tenant="local")
     # Another process knows a higher ceiling; the worker here is not started anew.
     app = build(BookmarkOptions(model="m", daily_usd=1, call_usd=0.25), fetch=fetching())
-    other = await stages.open(GOOD, tasks=app.tasks, work=False)
+    other = await stages.open(GOOD, app=app, work=False)
     higher = Desk(other.gateway, new_bookmark_id, BookmarkOptions(model="m", daily_usd=1, call_usd=0.25))
     again = await higher.reprocess(held.id, by="me", key=None, tenant="local")
     assert (again.status, again.error_message, again.waiting_until) == ("processing", None, None)
@@ -163,7 +163,7 @@ async def test_two_processes_count_together(stages: JobStages) -> None:
 
     async def one(url: str) -> Any:
         app = build(options, fetch=fetching())
-        stage = await stages.open(GOOD, tasks=app.tasks)
+        stage = await stages.open(GOOD, app=app)
         desk = Desk(stage.gateway, new_bookmark_id, options)
         bookmark = await save(desk, url)
         await asyncio.sleep(30)

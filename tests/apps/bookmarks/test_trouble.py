@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import logging
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -63,6 +65,8 @@ async def a_sick_upstream(status: int) -> AsyncIterator[dict[str, Any]]:
 def test_a_sick_upstream_is_told_in_the_user_s_words(
     play: Play, caplog: pytest.LogCaptureFixture, status: int, state: str, words: str
 ) -> None:
+    caplog.set_level(logging.INFO, logger="headgate")
+
     async def scene() -> None:
         async with a_sick_upstream(status) as models, a_site() as site, a_shop(models=models) as shop:
             saved = (await shop.save(site.url())).json()
@@ -75,8 +79,12 @@ def test_a_sick_upstream_is_told_in_the_user_s_words(
             assert (told["status"], told["error_message"]) == (state, words)
             assert [secret for secret in SECRETS if secret in told["error_message"]] == []
             job = await shop.gateway.jobs.get(told["job_id"])
-            assert WORDS in str(job.error), "the operator still reads what the provider said"
-            assert "from http://127.0.0.1:" in str(job.error)
+            assert WORDS in str(job.error), "it was about this job's own call"
+            address = models["m"]["upstreams"][0]["base_url"].removesuffix("/v1")
+            assert address.removeprefix("http://") not in str(job), "the job is its tenant's to read"
+            assert f"job {job.id} failed: {status} from {address}" in caplog.text, (
+                "the operator finds it in the log"
+            )
         caplog.clear()
 
     play(scene)
@@ -115,8 +123,12 @@ def test_a_page_that_cannot_be_read_is_told_with_the_reason(play: Play, page: by
     play(scene)
 
 
-def test_an_address_inside_is_refused_without_telling_where_its_name_leads(play: Play) -> None:
+def test_an_address_inside_is_refused_without_telling_where_its_name_leads(
+    play: Play, caplog: pytest.LogCaptureFixture
+) -> None:
     """The answer to "which address has this name?" is for those who run the network."""
+
+    caplog.set_level(logging.INFO, logger="headgate")
 
     async def scene() -> None:
         async with a_shop(apps={"bookmarks": {"model": "m"}}) as shop:
@@ -126,7 +138,10 @@ def test_an_address_inside_is_refused_without_telling_where_its_name_leads(play:
                 " Retry it when that has changed."
             )
             job = await shop.gateway.jobs.get(failed["job_id"])
-            assert "127.0.0.1" in str(job.error) or "::1" in str(job.error)
+            assert "leads to an address that is not allowed" in str(job.error)
+            assert not re.search(r"127\.0\.0\.1|::1", str(job)), "the job is its tenant's to read"
+            line = rf"job {job.id} failed: http://localhost leads to (127\.0\.0\.1|::1): this machine"
+            assert re.search(line, caplog.text), "the operator finds the address in the log"
 
     play(scene)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate import wiring
+from headgate.apps.newsletter.environment import Bedrock
 from headgate.apps.newsletter.judging_model import JudgingModel, simulated_judge
 from headgate.apps.newsletter.ledger import Ledger
 from headgate.apps.newsletter.mail import Mail
@@ -22,13 +23,8 @@ from headgate.providers.simulated import SimulatedProvider
 
 NEWEST = datetime(2026, 1, 1, tzinfo=UTC)
 TOPICS = ("A queue that holds", "Security release", "A new venue", "Huge discount")
-BEDROCK_RETRY = {
-    "max_retries": 4,
-    "first_wait_s": 2.0,
-    "longest_wait_s": 20.0,
-    "jitter": "additive",
-    "jitter_share": 0.5,
-}
+BEDROCK_RETRY = Bedrock().model_settings({}, interval_s=0)["retry"]
+"""What the variables of the design come to."""
 
 
 def rss(items: Sequence[tuple[str, str, datetime | None]], title: str = "A feed") -> str:

@@ -106,13 +106,13 @@ class Now:
         return draft, duration_ms
 
     async def _keep(self, call: headgate.AppCall, draft: Draft) -> None:
-        """It is paid for and somebody waits: a database that is away does not take it from them."""
+        """It is paid for and somebody waits: a database that is away or full does not take it from them."""
         article_id = call.body.article_id
         try:
             await self._gateway.records.put(
-                ARTICLES, article_id, msgspec.to_builtins(draft), tenant=call.tenant
+                ARTICLES, article_id, msgspec.to_builtins(draft), tenant=call.tenant, bounded=True
             )
-        except headgate.StoreUnavailable as error:
+        except (headgate.StoreUnavailable, headgate.QuotaExceeded) as error:
             logger.warning("the summary of article %s was told but not kept: %s", article_id, error)
 
 

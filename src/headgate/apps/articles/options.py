@@ -8,6 +8,8 @@ import headgate
 
 VARIABLES: Final[Mapping[str, str]] = {"MAX_REPETITION_RETRIES": "max_repetition_retries"}
 GATE_VARIABLES: Final[Mapping[str, str]] = {"MAX_QUEUE_DEPTH": "depth"}
+GATE_DEFAULTS: Final[Mapping[str, int]] = {"depth": 20}
+"""Readers are told at once that the queue is full: twenty places, as the first design had it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,10 @@ _PORTS: Final = {"http": 80, "https": 443}
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _HOST: Final = re.compile(r"(?=.{1,253}$)(?:[0-9a-z_-]{1,63}\.)*[0-9a-z_-]{1,63}")
 _IPV6: Final = re.compile(r"[0-9a-f:.]{2,45}")
+_DOT: Final = re.compile(r"[.\u3002\uff0e\uff61]")
+"""What IDNA takes for a dot between labels."""
+_MAX_HOST_CHARS: Final = 253
+_MAX_LABEL_CHARS: Final = 63
 _ESCAPE: Final = re.compile(r"%[0-9a-fA-F]{2}")
 _SAFE: Final = "!#$%&'()*+,/:;=?@[]~"
 
@@ -52,13 +56,20 @@ def _host(host: str) -> str:
             raise _refused(f"{host[:80]!r} is no IPv6 address")
         return f"[{host}]"
     try:
-        name = host if host.isascii() else host.encode("idna").decode("ascii").lower()
+        name = host if host.isascii() else _punycode(host)
     except UnicodeError:
         name = ""
     name = name.removesuffix(".")
     if _HOST.fullmatch(name) is None:
         raise _refused(f"{host[:80]!r} is no host name" if host else "names no host")
     return name
+
+
+def _punycode(host: str) -> str:
+    """Takes quadratic time, so what is too long for a host name is refused before. Raises `UnicodeError`."""
+    if len(host) > _MAX_HOST_CHARS or max(map(len, _DOT.split(host))) > _MAX_LABEL_CHARS:
+        raise UnicodeError("too long")
+    return host.encode("idna").decode("ascii").lower()
 
 
 def _spelled(text: str) -> str:

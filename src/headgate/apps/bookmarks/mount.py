@@ -10,9 +10,10 @@ from headgate.apps.bookmarks.desk import Desk
 from headgate.apps.bookmarks.options import BookmarkOptions
 from headgate.apps.bookmarks.page import page_routes
 from headgate.apps.bookmarks.processing import bookmark_task
-from headgate.apps.bookmarks.reading import MISSING_EXTRA, Fetch
+from headgate.apps.bookmarks.reading import EXTRACT, MISSING_EXTRA, Fetch
 from headgate.apps.bookmarks.routes import Api
 from headgate.apps.bookmarks.spending import Spending
+from headgate.apps.untrusted import Parser
 
 
 def build(options: BookmarkOptions, *, fetch: Fetch = headgate.fetch) -> headgate.App:
@@ -23,8 +24,13 @@ def build(options: BookmarkOptions, *, fetch: Fetch = headgate.fetch) -> headgat
     def routes(gateway: headgate.Gateway) -> Sequence[headgate.AppRoute]:
         return [*Api(Desk(gateway, new_bookmark_id, options), options).routes(), *page_routes()]
 
-    spending = Spending(options, lambda: secrets.token_hex(8))
-    return headgate.App(name="bookmarks", tasks=[bookmark_task(options, spending, fetch)], routes=routes)
+    spending, parser = Spending(options, lambda: secrets.token_hex(8)), Parser(EXTRACT)
+    return headgate.App(
+        name="bookmarks",
+        tasks=[bookmark_task(options, spending, fetch, parser)],
+        routes=routes,
+        close=parser.close,
+    )
 
 
 def new_bookmark_id() -> str:

@@ -3,14 +3,18 @@
 from functools import partial
 from typing import Any, Final
 
+import msgspec
+
 import headgate
 from headgate.apps.bookmarks import describing
 from headgate.apps.bookmarks.bookmark import COLLECTION, Described, Given, Kept, body_of, kept_in, search_text
 from headgate.apps.bookmarks.describing import Description
+from headgate.apps.bookmarks.extraction import Page
 from headgate.apps.bookmarks.options import BookmarkOptions
-from headgate.apps.bookmarks.reading import Fetch, Page, read_page
+from headgate.apps.bookmarks.reading import Fetch, read_page
 from headgate.apps.bookmarks.spending import Spending
 from headgate.apps.bookmarks.trouble import of_description, of_page, told
+from headgate.apps.untrusted import Parser
 
 TASK: Final = "bookmark"
 RETRY: Final = headgate.RetryPolicy(
@@ -22,7 +26,7 @@ EXPIRES_AFTER_S: Final = 40 * 86_400.0
 
 
 def bookmark_task(
-    options: BookmarkOptions, spending: Spending, fetch: Fetch
+    options: BookmarkOptions, spending: Spending, fetch: Fetch, parser: Parser
 ) -> headgate.Task[Given, dict[str, Any]]:
     rules = headgate.FetchRules(
         allow_private=options.allow_private,
@@ -35,8 +39,9 @@ def bookmark_task(
     @headgate.task(TASK, model=options.model, retry=RETRY, timeout_s=TIMEOUT_S, due_on_start=True)
     async def bookmark(ctx: headgate.Context, given: Given) -> dict[str, Any]:
         await _own_record(ctx, given)
+        own = msgspec.structs.replace(rules, tenant=ctx.job.tenant)
         async with told(ctx, partial(of_page, max_bytes=options.page_bytes)):
-            page = await ctx.step("page", lambda: read_page(given.url, fetch, rules), type=Page)
+            page = await ctx.step("page", lambda: read_page(given.url, fetch, own, parser), type=Page)
         async with told(ctx, of_description):
             described = await ctx.step("description", lambda: _describe(ctx, given, page), type=Description)
         return await _keep(ctx, given, described)

@@ -1,6 +1,6 @@
 """What a bookmark's user reads when something goes wrong: what happened, and what they can do.
 
-Upstreams, addresses of ours, settings and a provider's words stay in the job's `error`, for the operator. The words are
+Upstreams, settings and a provider's words stay in the job's `error`; addresses are only in the log. The words are
 chosen where the exception is at hand, and travel as the note of the job's progress.
 """
 
@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 import headgate
+from headgate.apps.bookmarks.reading import PARSER_DIED
 
 BY_ITSELF: Final = "It is tried again by itself."
 _LATER: Final = "this goes on by itself"
@@ -63,6 +64,8 @@ def of_page(error: Exception, *, max_bytes: int) -> str | None:
 def _of_fetch(failure: headgate.Failure) -> str:
     if failure.status is not None:
         return f"the site answered {failure.status}"
+    if failure.code == PARSER_DIED:
+        return "extracting its text was interrupted"
     if failure.kind is headgate.FailureKind.MISCONFIGURED:
         return "the site's certificate is not valid"
     return "the site did not answer in time" if failure.timed_out else "the site could not be reached"

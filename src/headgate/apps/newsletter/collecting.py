@@ -17,9 +17,11 @@ import headgate
 from headgate.apps.newsletter.feed_list import Feed
 from headgate.apps.newsletter.items import Item
 from headgate.apps.newsletter.ledger import FeedReport, KnownFeed, Ledger
-from headgate.apps.newsletter.parsing import NoFeed, parse_feed
+from headgate.apps.newsletter.parsing import NoFeed
+from headgate.apps.untrusted import Parser, ParserDied, ParserMissing, Unreadable
 
 AGENT: Final = f"headgate-newsletter/{headgate.__version__}"
+PARSE: Final = "headgate.apps.newsletter.parsing:parse_feed"
 LARGEST_FILE_BYTES: Final = 5 * 1024 * 1024
 MOST_HOSTS_AT_ONCE: Final = 8
 
@@ -37,7 +39,7 @@ class Collected:
 
 
 class Collector:
-    """Collects the items of all feeds once."""
+    """Collects the items of all feeds, once: its parsing processes end with that."""
 
     def __init__(self, ledger: Ledger, *, private: bool, spacing_s: float) -> None:
         self._ledger = ledger
@@ -46,6 +48,7 @@ class Collector:
         )
         self._spacing_s = spacing_s
         self._hosts = asyncio.Semaphore(MOST_HOSTS_AT_ONCE)
+        self._parser = Parser(PARSE)
 
     async def collect(self, feeds: Sequence[Feed], *, within_s: float | None) -> list[Collected]:
         """In the order of the feeds; those without a turn in time say so."""
@@ -61,6 +64,8 @@ class Collector:
             pass
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
+        finally:
+            self._parser.close()
         late = FeedReport(feed="", error="there was no time left for it")
         return [
             done.get(feed.name) or Collected(msgspec.structs.replace(late, feed=feed.name)) for feed in feeds
@@ -78,18 +83,16 @@ class Collector:
             return await (self._read(feed.path) if feed.path else self._fetch(feed.url))
         except headgate.ProviderFailure as error:
             why = f"{error.failure.error}: {error}"
-        except (NoFeed, Unanswered, OSError) as error:
+        except (Unreadable, ParserDied, ParserMissing, Unanswered, OSError) as error:
             why = str(error)
         return Collected(FeedReport(feed=feed.name, error=why[:500]))
 
     async def _read(self, path: Path) -> Collected:
-        def items() -> list[Item]:
-            if path.stat().st_size > LARGEST_FILE_BYTES:
-                raise NoFeed(f"it has more than {LARGEST_FILE_BYTES:,} bytes")
-            return parse_feed(path.read_bytes(), name=path.stem)
-
-        found = await asyncio.to_thread(items)
+        found = await self._parse(await asyncio.to_thread(_content, path), name=path.stem)
         return Collected(FeedReport(feed=str(path), items=len(found)), found)
+
+    async def _parse(self, content: bytes, *, name: str) -> list[Item]:
+        return await self._parser.call(name, list[Item], content=content, name=name)
 
     async def _fetch(self, url: str) -> Collected:
         known = await self._ledger.feed(url)
@@ -99,7 +102,7 @@ class Collector:
         if fetched.status != 200:
             raise Unanswered(f"it answered with status {fetched.status}")
         name = urllib.parse.urlsplit(url).hostname or url
-        items = await asyncio.to_thread(parse_feed, fetched.body, name=name)
+        items = await self._parse(fetched.body, name=name)
         headers = fetched.headers
         await self._ledger.save_feed(
             KnownFeed(
@@ -110,6 +113,12 @@ class Collector:
             )
         )
         return Collected(FeedReport(feed=url, items=len(items)), items)
+
+
+def _content(path: Path) -> bytes:
+    if path.stat().st_size > LARGEST_FILE_BYTES:
+        raise NoFeed(f"it has more than {LARGEST_FILE_BYTES:,} bytes")
+    return path.read_bytes()
 
 
 def _asking(known: KnownFeed | None) -> dict[str, str]:

@@ -48,6 +48,7 @@ class Bedrock:
             "longest_wait_s": self.max_backoff_s,
             "jitter": "additive",
             "jitter_share": 0.5,
+            "count_throttles": True,
         }
         gate = {"slots": self.max_parallel, "interval_s": interval_s, "depth": 0}
         return {"upstreams": [{**upstream, **gate}], "retry": retry}

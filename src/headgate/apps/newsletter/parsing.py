@@ -3,6 +3,7 @@
 import calendar
 import html
 import importlib.util
+import io
 import re
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -10,6 +11,8 @@ from typing import Any, Final
 import headgate
 from headgate.apps.newsletter.addresses import canonical
 from headgate.apps.newsletter.items import Item, one_line
+from headgate.apps.untrusted import Unreadable
+from headgate.apps.untrusted.charsets import decode
 
 LONGEST_DESCRIPTION: Final = 800
 LONGEST_TITLE: Final = 300
@@ -27,7 +30,7 @@ MOST_ITEMS: Final = 500
 """Of one feed."""
 
 
-class NoFeed(ValueError):
+class NoFeed(Unreadable):
     """What came is no RSS and no Atom."""
 
 
@@ -38,20 +41,27 @@ def check_extra() -> None:
 
 
 def parse_feed(content: bytes, *, name: str) -> list[Item]:
-    """The items that have an address; `name` stands in for a feed without a title. Slow: not for the event loop."""
+    """The items that have an address; `name` stands in for a feed without a title. Runs in a parsing process."""
     import feedparser  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra: not everybody has it
 
     try:
         # What it would clean and resolve in the texts, we drop; on hostile ones that takes hours.
-        feed = feedparser.parse(content, sanitize_html=False, resolve_relative_uris=False)
+        feed = feedparser.parse(_as_utf8(content), sanitize_html=False, resolve_relative_uris=False)
         source = plain(feed.feed.get("title", ""), LONGEST_TITLE) or name
         items = [_item(entry, source) for entry in feed.entries[:MOST_ITEMS]]
+    except MemoryError:
+        raise
     except Exception as error:
         # Foreign code over strangers' bytes: whatever breaks there, it is this feed's trouble alone.
         raise NoFeed(f"it cannot be read: {type(error).__name__}") from error
     if not feed.get("version"):
         raise NoFeed("it is no RSS or Atom feed")
     return [item for item in items if item is not None]
+
+
+def _as_utf8(content: bytes) -> io.BytesIO:
+    """Feedparser would take any encoding that Python has, and text without tags for the path of a file to read."""
+    return io.BytesIO(decode(content, markup=True).encode("utf-8", "replace"))
 
 
 def _item(entry: Any, source: str) -> Item | None:
