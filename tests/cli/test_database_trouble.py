@@ -127,13 +127,20 @@ def _fill(disk: Path, *, leave_bytes: int = 0) -> None:
     (disk / "ballast").write_bytes(b"x" * (room.f_bavail * room.f_frsize - leave_bytes))
 
 
+def _settle_on(disk: Path, desk: Desk, limits: str = "min_free_bytes: 0") -> None:
+    """The disk is smaller than the room that is kept free by default."""
+    (desk.folder / "headgate.yaml").write_text(
+        f"data_dir: {disk}/data\njobs: {{tasks: [cli_tasks]}}\nlimits: {{{limits}}}\n"
+    )
+
+
 @pytest.mark.parametrize("leave_bytes", [0, 8_192, 60_000])
 @pytest.mark.parametrize("begun", [True, False], ids=["begun", "new"])
 def test_a_full_disk_is_exit_code_4_and_said_to_be_full(
     begun: bool, leave_bytes: int, desk: Desk, small_disk: Path
 ) -> None:
     """SQLite may only say `disk I/O error` then: nobody would think of looking for room."""
-    (desk.folder / "headgate.yaml").write_text(f"data_dir: {small_disk}/data\njobs: {{tasks: [cli_tasks]}}\n")
+    _settle_on(small_disk, desk)
     if begun:
         desk.submit("echo", 1)
     _fill(small_disk, leave_bytes=leave_bytes)
@@ -145,12 +152,33 @@ def test_a_full_disk_is_exit_code_4_and_said_to_be_full(
 
 def test_a_full_disk_can_be_looked_at(desk: Desk, small_disk: Path) -> None:
     """Who wants to know what is stuck has no room to make first."""
-    (desk.folder / "headgate.yaml").write_text(f"data_dir: {small_disk}/data\njobs: {{tasks: [cli_tasks]}}\n")
+    _settle_on(small_disk, desk)
     job_id = desk.submit("echo", 1)
     _fill(small_disk)
     answer = desk.run("jobs", "list")
     assert answer.code == 0, answer.err
     assert job_id in answer.out
+
+
+def test_a_nearly_full_disk_is_exit_code_4_with_the_limit_that_refuses(desk: Desk, small_disk: Path) -> None:
+    """With the default settings a gigabyte stays free. Jobs that were accepted before are listed and run."""
+    _settle_on(small_disk, desk)
+    job_id = desk.submit("echo", 1)
+    _settle_on(small_disk, desk, limits="")
+    answer = desk.run("jobs", "submit", "echo", "1")
+    assert (answer.code, answer.out) == (4, "")
+    (message,) = [line for line in answer.err.splitlines() if line.startswith("headgate: ")]
+    assert f"headgate: {small_disk}/data has " in message
+    assert "less than limits.min_free_bytes (1,073,741,824)" in message
+    assert "Make room, or lower the limit" in message
+    assert answer.err.endswith("(headgate doctor says what is wrong), then try again in 30 s.\n")
+
+    advice = "make room, or lower limits.min_free_bytes (1,073,741,824)"
+    assert advice in " ".join(desk.run("doctor").out.split())
+    assert desk.run("work", "--burst").code == 0
+    listed = desk.run("jobs", "list")
+    assert job_id in listed.out
+    assert "completed" in listed.out
 
 
 def _remount(disk: Path, how: str) -> None:
@@ -159,7 +187,7 @@ def _remount(disk: Path, how: str) -> None:
 
 def test_a_read_only_disk_can_be_looked_at(desk: Desk, small_disk: Path) -> None:
     """A snapshot, or the disk of a machine that died: looking needs no writing."""
-    (desk.folder / "headgate.yaml").write_text(f"data_dir: {small_disk}/data\njobs: {{tasks: [cli_tasks]}}\n")
+    _settle_on(small_disk, desk)
     job_id = desk.submit("echo", 1)
     _remount(small_disk, "ro")
     try:
@@ -181,7 +209,7 @@ def test_who_stays_on_a_read_only_disk_is_told_that_it_is_read_only(
     command: str, desk: Desk, small_disk: Path
 ) -> None:
     """Not a mistake in the settings: once the disk can be written, the same again works."""
-    (desk.folder / "headgate.yaml").write_text(f"data_dir: {small_disk}/data\njobs: {{tasks: [cli_tasks]}}\n")
+    _settle_on(small_disk, desk)
     desk.submit("echo", 1)
     _remount(small_disk, "ro")
     try:
@@ -196,7 +224,7 @@ def test_who_stays_on_a_read_only_disk_is_told_that_it_is_read_only(
 
 def test_a_read_only_disk_with_an_open_log_says_what_to_do(desk: Desk, small_disk: Path) -> None:
     """Its last jobs are in the log beside it: to leave them out would be to lie."""
-    (desk.folder / "headgate.yaml").write_text(f"data_dir: {small_disk}/data\njobs: {{tasks: [cli_tasks]}}\n")
+    _settle_on(small_disk, desk)
     desk.submit("echo", 1)
     data = small_disk / "data"
     (data / "headgate.db-wal").write_bytes(b"x" * 4096)

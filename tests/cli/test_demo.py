@@ -160,6 +160,30 @@ def test_an_upstream_counts_what_was_answered_to_the_end_and_not_who_left() -> N
     assert (upstream.counts.left, upstream.counts.in_flight) == (1, 0)
 
 
+def test_an_upstream_counts_apart_what_it_throttles_and_what_meets_its_outage() -> None:
+    """Those attempts cost a call nothing, so the verdict leaves them out."""
+    models = {
+        name: SimulatedOptions(latency_s=0, failure_latency_s=0, script=(name,))
+        for name in ("throttled", "transient")
+    }
+    upstream = SimulatedUpstream("primary", models, seed=1)
+
+    async def main() -> None:
+        url = await upstream.start()
+        transport = Transport()
+        for model in models:
+            for upstream.down in (False, True):
+                name = f"{model}, {'down' if upstream.down else 'up'}"
+                with await _send(transport, url, name, model=model) as response:
+                    assert response.status in {429, 503, 500}
+        await transport.aclose()
+        await upstream.aclose()
+
+    asyncio.run(main())
+    assert upstream.counts.arrived.total() == 4
+    assert upstream.counts.free.keys() == {"throttled, up", "throttled, down", "transient, down"}
+
+
 async def _send(
     transport: Transport, url: str, question: str, *, patience_s: float = PATIENCE_S, **fields: Any
 ) -> Response:

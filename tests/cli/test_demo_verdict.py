@@ -97,6 +97,14 @@ def test_wrong_answers_needless_attempts_and_unforeseen_dead_letters_break_a_pro
     assert not verdict.holds
 
 
+@pytest.mark.parametrize(("free", "holds"), [(1, True), (0, False)])
+def test_what_is_throttled_or_met_by_the_outage_is_no_needless_attempt(free: int, holds: bool) -> None:
+    """Only the deadline bounds those."""
+    item, primary = _item(), Counts()
+    primary.arrived["q"], primary.answered["q"], primary.free["q"] = 4, 1, free
+    assert judge(Books({"q": item}), [primary], max_attempts=3).holds is holds
+
+
 @pytest.mark.parametrize(("wait_s", "holds"), [(0.0, False), (1.0, True), (60.0, True), (61.0, False)])
 def test_a_refusal_promises_a_wait_of_1_to_60_seconds(wait_s: float, holds: bool) -> None:
     assert judge(Books(waits_s=[wait_s]), [Counts()], max_attempts=3).holds is holds

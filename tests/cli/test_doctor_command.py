@@ -11,8 +11,10 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import httpx
 import pytest
-from cli.command_stage import Answer, Desk
+from cli.command_stage import Answer, Desk, until
+from cli.command_stage import serving as at_desk
 from providers.stubs.openai import JSON
 from providers.stubs.scripted import HANG, Reply, ScriptedServer
 
@@ -280,3 +282,89 @@ def test_json_has_the_same(desk: Desk) -> None:
 
     assert {"settings", "data folder", "database", "keys", "port", "clock"} <= {one["check"] for one in told}
     assert {tuple(one) for one in told} == {("check", "state", "found", "advice")}
+
+
+# ---- A gateway that runs -----------------------------------------------------------------------------------------------
+
+
+MODELS_AT_WORK: dict[str, Any] = {
+    "wrong": {"upstreams": [{"provider": "simulated", "latency_s": 0, "outcome": "misconfigured"}]},
+    "down": {
+        "upstreams": [
+            {"provider": "simulated", "latency_s": 0, "outcome": "transient"},
+            {"provider": "simulated", "model": "instant"},
+        ],
+        "retry": {"max_attempts": 1},
+    },
+    "fine": {"upstreams": [{"provider": "simulated", "latency_s": 0}]},
+    "stopped": {"upstreams": [{"provider": "simulated", "latency_s": 0}]},
+}
+
+
+@contextmanager
+def at_work(desk: Desk) -> Iterator[str]:
+    """A gateway that serves these models, where the settings say."""
+    settings = {"data_dir": "data", "models": MODELS_AT_WORK}
+    (desk.folder / "headgate.yaml").write_text(json.dumps(settings))
+    with at_desk(desk) as url:
+        listen = url.removeprefix("http://")
+        (desk.folder / "headgate.yaml").write_text(json.dumps({**settings, "listen": listen}))
+        yield url
+
+
+def _call(url: str, model: str, key: str = "") -> int:
+    body = {"model": model, "messages": [{"role": "user", "content": "hello"}]}
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    return httpx.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=30).status_code
+
+
+def test_what_a_running_gateway_knows_of_each_upstream_is_told(desk: Desk) -> None:
+    with at_work(desk) as url:
+        for _ in range(12):
+            assert [_call(url, model) for model in ("wrong", "down", "fine")] == [502, 200, 200]
+        assert desk.run("models", "pause", "stopped").code == 0
+        until(lambda: "paused by an operator" in desk.run("doctor").out)
+        answer = desk.run("doctor", columns=140)
+        found = {one["check"]: one for one in desk.run("doctor", "--json").json["data"]}
+
+    assert answer.code == 1
+    assert re.search(r"^ok +running: fine +simulated is open; no limit learned$", answer.out, re.MULTILINE)
+    wrong, down, spare = found["running: wrong"], found["running: down 1."], found["running: down 2."]
+    assert (wrong["state"], down["state"], spare["state"]) == ("fail", "fail", "ok")
+    assert re.match(
+        r"simulated is held: misconfigured; next probe in \d+ s; no limit learned", wrong["found"]
+    )
+    assert re.match(
+        r"simulated is closed: failing; (the next call is the probe|next probe in \d+ s); no limit learned; \d+%", down["found"]
+    )
+    assert spare["found"] == "simulated/instant is open; no limit learned"
+    stopped = found["running: stopped"]
+    assert (stopped["state"], stopped["advice"]) == ("warn", "headgate models resume stopped")
+
+
+def test_a_gateway_with_keys_shows_its_upstreams_to_one_that_may_read(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = desk.run("keys", "create", "reader", "--role", "read").out.strip()
+    caller = desk.run("keys", "create", "caller").out.strip()
+    with at_work(desk):
+        without = desk.run("doctor").out
+        monkeypatch.setenv("HEADGATE_API_KEY", caller)
+        with_callers = desk.run("doctor").out
+        monkeypatch.setenv("HEADGATE_API_KEY", reader)
+        with_readers = desk.run("doctor")
+
+    needs = r"^ok +running +127.0.0.1:\d+ shows its upstreams to keys of the role read: put one into HEADGATE_API_KEY$"
+    assert re.search(needs, without, re.MULTILINE)
+    assert re.search(needs, with_callers, re.MULTILINE)
+    assert re.search(r"^ok +running: fine +simulated is open", with_readers.out, re.MULTILINE)
+    assert reader not in with_readers.out
+
+
+def test_a_gateway_of_another_version_is_told_as_such(desk: Desk) -> None:
+    """What it says of its upstreams cannot be read."""
+    ready = Reply(b'{"status": "ready"}', headers=JSON)
+    with serving(ready, Reply(b'{"upstreams": [{"model": 1}]}', headers=JSON)) as url:
+        answer = examine(desk, listen=url.removeprefix("http://"))
+
+    assert re.search(r"^warn +running +the gateway does not show its upstreams: ", answer.out, re.MULTILINE)

@@ -79,6 +79,22 @@ def test_nothing_that_is_kept_or_shown_later_has_the_key(desk: Desk) -> None:
     assert not [file for file in files if key[3:].encode() in file.read_bytes()]
 
 
+def test_the_limits_in_force_are_told_when_a_key_is_made_and_in_the_list(desk: Desk) -> None:
+    """Also where there are none: a key that may use everything is easily made by mistake."""
+    free = desk.run("keys", "create", "free").err
+    some = desk.run("keys", "create", "some", "--rpm", "1200", "--parallel", "4").err
+
+    assert "Its limits: none of its own." in free
+    assert (
+        "The limits of its tenant, local: while others wait, half of an upstream's slots and queue;"
+        " 10,737.4 MB stored (limits.tenant_bytes)."
+    ) in " ".join(free.split())
+    assert "Its limits: 1,200 requests/min, no limit on tokens/min, 4 parallel." in some
+    _, first, second = desk.run("keys", "list", columns=300).out.splitlines()
+    assert first.rstrip().endswith("1,200 requests/min; 4 parallel")
+    assert second.rstrip().endswith("no limits")
+
+
 def test_the_table_and_its_json_tell_the_terms(desk: Desk) -> None:
     key = make(
         desk,

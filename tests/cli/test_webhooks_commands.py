@@ -41,6 +41,18 @@ def test_the_secret_stands_alone_on_stdout_and_is_the_tenant_s(desk: Desk) -> No
     Webhook(mine)  # The official library takes it.
 
 
+def test_a_rotated_secret_is_another_one_of_the_same_tenant(desk: Desk) -> None:
+    def shown(*command: str) -> str:
+        return desk.run("webhooks", *command).out.removesuffix("\n")
+
+    old, theirs, alerts = shown("secret"), shown("secret", "--tenant", "acme"), shown("secret", "--alerts")
+    new = shown("rotate")
+    assert secret_mistake(new) is None
+    assert shown("secret") == new != old
+    assert shown("secret", "--tenant", "acme") == theirs
+    assert shown("secret", "--alerts") == alerts != shown("rotate", "--alerts")
+
+
 def test_it_says_when_the_settings_have_one_of_their_own(desk: Desk) -> None:
     own = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
     (desk.folder / "headgate.yaml").write_text(SETTINGS + f"webhooks: {{secret: '{own}'}}\n")

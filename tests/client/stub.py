@@ -31,6 +31,7 @@ class Fault(enum.Enum):
     OTHER_MODEL = enum.auto()
     IN_PROGRESS = enum.auto()
     PROXY = enum.auto()
+    QUOTA = enum.auto()
     SILENT = enum.auto()
     LATE = enum.auto()
 
@@ -42,6 +43,7 @@ ANSWERS: Final[dict[Fault, tuple[int, str, str]]] = {
     Fault.BROKEN: (500, "internal", "x-should-retry: false\r\n"),
     Fault.STRANGER: (401, "unauthorized", "x-should-retry: false\r\n"),
     Fault.OTHER_MODEL: (403, "model_not_allowed", "x-should-retry: false\r\n"),
+    Fault.QUOTA: (507, "quota_exceeded", "x-should-retry: false\r\n"),
     Fault.LATE: (504, "deadline_exceeded", "x-should-retry: false\r\n"),
     Fault.IN_PROGRESS: (409, "idempotency_in_progress", "retry-after: {after}\r\n"),
 }

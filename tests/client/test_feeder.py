@@ -7,7 +7,7 @@ import pytest
 from client.stub import Fault, Seen, Stub, stubbed
 
 from headgate.client import AsyncClient, Progress
-from headgate.core.errors import InvalidRequest, QueueFull, Unauthorized
+from headgate.core.errors import InvalidRequest, QueueFull, QuotaExceeded, Unauthorized
 from headgate.core.job import Job, JobState
 from headgate.planner import virtual
 from headgate.planner.virtual import World
@@ -330,6 +330,20 @@ def test_an_item_that_json_cannot_say_or_whose_model_is_not_allowed_is_rejected_
         ]
         keyed = await client.feed([1], task="t", run="r2", key=lambda _: "\ud800")
         assert keyed.rejected == 1
+
+    play(scene)
+
+
+def test_a_quota_that_is_used_up_ends_the_feed_and_the_next_one_goes_on() -> None:
+    """Results take room until they expire: waiting for that is for the caller to decide."""
+
+    async def scene(stub: Stub, client: AsyncClient, world: World) -> None:
+        stub.ends_at_once = True
+        stub.faults.extend([Fault.NONE, Fault.QUOTA])
+        with pytest.raises(QuotaExceeded, match="told quota_exceeded"):
+            await client.feed([1, 2, 3], task="t", run="r")
+        progress = await client.feed([1, 2, 3], task="t", run="r")
+        assert (progress.completed, sorted(stub.inputs)) == (3, [1, 2, 3])
 
     play(scene)
 

@@ -98,7 +98,9 @@ def test_a_lost_answer_is_asked_for_again_and_is_one_job() -> None:
     play(scene, Fault.CUT_AFTER)
 
 
-@pytest.mark.parametrize("fault", [Fault.FULL, Fault.AWAY, Fault.CUT_BEFORE, Fault.PROXY, Fault.IN_PROGRESS])
+@pytest.mark.parametrize(
+    "fault", [Fault.FULL, Fault.AWAY, Fault.CUT_BEFORE, Fault.PROXY, Fault.IN_PROGRESS, Fault.QUOTA]
+)
 def test_trouble_costs_an_entry_nothing_and_stops_the_flush(fault: Fault) -> None:
     async def scene(stub: Stub, outbox: Outbox, client: AsyncClient, world: World) -> None:
         entry = outbox.add("t", "a")

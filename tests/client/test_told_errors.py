@@ -16,6 +16,7 @@ from headgate.core.errors import (
     JobFailed,
     KeyMismatch,
     ModelPaused,
+    QuotaExceeded,
     Refused,
     RequestRejected,
     StreamCut,
@@ -68,6 +69,8 @@ def made(kind: type[HeadgateError]) -> HeadgateError:
         return kind("words", failure=Failure(kind=FailureKind.TRANSIENT))
     if issubclass(kind, Refused):
         return kind("words", retry_after_s=9.0)
+    if kind is QuotaExceeded:
+        return QuotaExceeded("mine", stored=7, quota=5)
     if kind is headgate.UnknownModel:
         return headgate.UnknownModel("words", param="model")
     return kind("words")

@@ -100,12 +100,16 @@ def create(
         issued = await _keys(gateway).create(msgspec.structs.replace(terms, expires_at=expires_at))
         return issued, *await _listed(gateway)
 
-    issued, everyone, now = run(settings_to_look(config), make)
+    settings = settings_to_look(config)
+    issued, everyone, now = run(settings, make)
     key = issued.kept.key
     note(
         Text(
             f"{key.id} {one_line(key.name)}: this is the key. It is not kept and cannot be shown again.\n"
-            f"Its role, {key.role}, {_MAY[key.role]}.",
+            f"Its role, {key.role}, {_MAY[key.role]}.\n"
+            f"Its limits: {_told_limits(key)}.\n"
+            f"The limits of its tenant, {one_line(key.tenant)}: while others wait, half of an upstream's slots and queue;"
+            f" {settings.limits.tenant_bytes / 1e6:,.1f} MB stored (limits.tenant_bytes).",
             "dim",
         )
     )
@@ -189,23 +193,35 @@ def _row(key: AccessKey, now: datetime) -> Row:
         Text(one_line(key.tenant)),
         Text(since(key.created_at, now)),
     )
-    words = _terms(key, now)
-    return Row(cells, Text(words, "dim") if words else None)
+    return Row(cells, Text(_terms(key, now), "dim"))
 
 
 def _terms(key: AccessKey, now: datetime) -> str:
-    """What holds for this key beyond the usual."""
+    """What holds for this key beyond the usual, and its limits."""
     words = [one_line(", ".join(key.models))] if key.models else []
     if key.lane is not Lane.INTERACTIVE:
         words.append(f"lane {key.lane}")
-    limits = (
-        (key.requests_per_minute, "requests/min"),
-        (key.tokens_per_minute, "tokens/min"),
-        (key.parallel, "parallel"),
-    )
-    words += [f"{limit:,} {what}" for limit, what in limits if limit is not None]
+    words += _limits(key) or ["no limits"]
     if key.revoked_at is not None:
         words.append(f"revoked {when(key.revoked_at, now)}")
     elif key.expires_at is not None:
         words.append(f"until {when(key.expires_at, now)}")
     return "; ".join(words)
+
+
+def _limits(key: AccessKey) -> list[str]:
+    return [f"{limit:,} {what}" for limit, what in _all_limits(key) if limit is not None]
+
+
+def _told_limits(key: AccessKey) -> str:
+    """Those that are not set, too: a key that may use everything is easily made by mistake."""
+    words = [f"{'no limit on' if limit is None else f'{limit:,}'} {what}" for limit, what in _all_limits(key)]
+    return ", ".join(words) if _limits(key) else "none of its own"
+
+
+def _all_limits(key: AccessKey) -> tuple[tuple[int | None, str], ...]:
+    return (
+        (key.requests_per_minute, "requests/min"),
+        (key.tokens_per_minute, "tokens/min"),
+        (key.parallel, "parallel"),
+    )

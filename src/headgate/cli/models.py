@@ -24,7 +24,7 @@ from headgate.cli.tables import Column, Row, lay_out
 from headgate.cli.words import one_line, when
 from headgate.client import AsyncClient, GatewayUnreachable
 from headgate.core.errors import Unauthorized
-from headgate.core.health import Condition
+from headgate.core.hold import Condition
 from headgate.core.operator_pause import pause_over
 from headgate.dispatch.models import ModelStatus
 from headgate.dispatch.status import UpstreamStatus
@@ -175,9 +175,9 @@ def _state(gate: UpstreamStatus) -> tuple[str, str]:
     if gate.condition is Condition.HELD:
         return "held", "misconfigured: check its key, model name and permissions"
     if gate.condition is Condition.OPEN:
-        return "breaker open", "it keeps failing and is left alone for a while"
-    if gate.pause_s > 0:
-        return "throttled", f"its provider asked to wait; {gate.pause_s:.0f} s left"
+        return "breaker open", "it keeps failing; calls wait until a probe is answered"
+    if gate.closed:
+        return "throttled", f"it refused too many calls in a row; the next probe goes in {gate.pause_s:.0f} s"
     if not gate.accepting:
         return "closed", "full, or going away"
-    return "open", ""
+    return "open", gate.limit

@@ -99,7 +99,7 @@ async def _serve(settings: Settings, read: Callable[[], Settings], *, work: bool
             logger.info("%s", brief(settings))
             if served.note is not None:
                 logger.info("%s", served.note)
-            logger.info("gates, retry budgets, circuit breakers and the limits of keys are per process")
+            logger.info("slots, learned limits, retry budgets and the limits of keys are per process")
             await signals.first.wait()
             logger.info(
                 "stopping: requests in flight have %g s to finish; a second signal stops at once",

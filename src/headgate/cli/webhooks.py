@@ -1,4 +1,4 @@
-"""`headgate webhooks`: secret, list, redeliver, enable."""
+"""`headgate webhooks`: secret, rotate, list, redeliver, enable."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -26,7 +26,7 @@ from headgate.cli.words import one_line, since
 from headgate.core.errors import StateConflict
 from headgate.core.job import Job
 
-app = typer.Typer(help="Print webhook secrets; list and repeat deliveries.", no_args_is_help=True)
+app = typer.Typer(help="Print and rotate webhook secrets; list and repeat deliveries.", no_args_is_help=True)
 UrlArgument = Annotated[
     str, typer.Argument(metavar="URL", help="The address, as it was given.", show_default=False)
 ]
@@ -41,13 +41,33 @@ _COLUMNS: Final = (
 )
 
 
+AlertsOption = Annotated[
+    bool, typer.Option("--alerts", help="The secret that alerts are signed with, in place of a tenant's.")
+]
+
+
 @app.command("secret")
-def secret(tenant: TenantOption = "local", config: ConfigOption = None) -> None:
-    """Print the secret that a tenant's receivers check signatures with."""
+def secret(tenant: TenantOption = "local", alerts: AlertsOption = False, config: ConfigOption = None) -> None:
+    """Print the secret that receivers check signatures with: a tenant's, or that of alerts."""
     settings = settings_to_look(config)
-    text = run(settings, lambda gateway: gateway.webhooks.secret(tenant=tenant))
+    text = run(settings, lambda gateway: gateway.webhooks.secret(tenant=tenant, alerts=alerts))
     if settings.webhooks.secret is not None:
         note(Text("What goes to webhooks.url is signed with webhooks.secret of the settings instead.", "dim"))
+    show(text)
+
+
+@app.command("rotate")
+def rotate(tenant: TenantOption = "local", alerts: AlertsOption = False, config: ConfigOption = None) -> None:
+    """Make a new secret, and print it. For 24 hours messages are signed with the old one as well."""
+    if alerts and tenant != "local":
+        raise typer.BadParameter(
+            "--alerts and --tenant exclude each other: alerts have a secret of their own"
+        )
+    text = run(
+        settings_to_look(config), lambda gateway: gateway.webhooks.rotate(tenant=tenant, alerts=alerts)
+    )
+    of = "alerts" if alerts else f"tenant {tenant}"
+    note(Text(f"The new secret of {of}; for 24 hours the old one, if there was one, signs as well.", "dim"))
     show(text)
 
 

@@ -87,6 +87,7 @@ _PLAIN: Final[Mapping[str, type[HeadgateError]]] = {
     "unauthorized": errors.Unauthorized,
     "not_allowed": errors.NotAllowed,
     "model_not_allowed": errors.ModelNotAllowed,
+    "quota_exceeded": errors.QuotaExceeded,
     "state_conflict": errors.StateConflict,
     "deadline_exceeded": errors.DeadlineExceeded,
 }
@@ -131,7 +132,7 @@ def read_error(answer: Answer, host: str, *, wait_s: float | None = None) -> Hea
     if code in _CALLS:
         return _failed_call(told, answer, wait_s)
     if code in _PLAIN:
-        return _PLAIN[code](told.message)
+        return _in_its_words(_PLAIN[code], told.message)
     if code in _MISTAKES or 400 <= answer.status < 500:
         return _mistake(told, answer.path)
     return HeadgateError(told.message)
@@ -142,8 +143,15 @@ def error_in_stream(data: bytes, host: str) -> HeadgateError:
     return read_error(Answer("", 500, {}, data), host)
 
 
+def _in_its_words(kind: type[HeadgateError], message: str) -> HeadgateError:
+    """The gateway's message: some of these classes would write their own."""
+    error = kind.__new__(kind)
+    HeadgateError.__init__(error, message)
+    return error
+
+
 def _mistake(told: _Told, path: str) -> InvalidRequest:
-    """In the gateway's own words: some of these classes would write theirs."""
+    """The same, with the part of the request that is wrong."""
     kind = _MISTAKES.get(told.code, InvalidRequest)
     if told.code == "not_found" and told.param == "model":
         kind = errors.UnknownModel

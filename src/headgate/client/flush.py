@@ -16,6 +16,7 @@ from headgate.core.errors import (
     KeyInProgress,
     ModelNotAllowed,
     NotAllowed,
+    QuotaExceeded,
     Refused,
     SettingsError,
     StateConflict,
@@ -157,7 +158,7 @@ def outcome_of(error: HeadgateError) -> Outcome:
         return NotNow(nothing_stored=not isinstance(error, _PERHAPS_STORED))
     if isinstance(error, DeadlineExceeded):
         return NotNow(nothing_stored=False)
-    if isinstance(error, _OPERATORS):
+    if isinstance(error, (*_OPERATORS, QuotaExceeded)):
         return NotNow(nothing_stored=True)
     refused = isinstance(error, InvalidRequest | StateConflict)
     return Failed(f"{error.code}: {error}", nothing_stored=refused)

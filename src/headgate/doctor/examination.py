@@ -16,7 +16,8 @@ from headgate.doctor.finding import Finding, fail, ok, warn
 from headgate.doctor.folder import judge_folder, look_at_folder
 from headgate.doctor.machine import UNLIMITED, judge_clock, judge_files, judge_proxies, newest_change
 from headgate.doctor.ports import taken, who_listens
-from headgate.doctor.store import judge_keys, open_store
+from headgate.doctor.running import KEY_VARIABLE, Status, judge_gates, not_read, not_shown
+from headgate.doctor.store import judge_keys, judge_stored, open_store
 from headgate.doctor.upstreams import Asked, ask_upstream, only_simulated, upstreams_of
 from headgate.machine.clock import SystemClock
 from headgate.machine.ids import random_id
@@ -27,6 +28,7 @@ from headgate.wiring.providers import PROVIDERS, Surroundings, Transports
 from headgate.wiring.stores import build_store, database_file, schema_number
 
 _GREETING: Final = Limits(connect_s=2.0, total_s=3.0)
+_LONGEST_STATUS: Final = 10_000_000
 
 
 class _Readiness(msgspec.Struct):
@@ -38,7 +40,7 @@ async def examine(settings: Settings, source: str, environment: Mapping[str, str
     checks: list[Awaitable[list[Finding]]] = [
         _places(settings, source),
         _database(settings),
-        _front(settings),
+        _front(settings, environment),
         _machine(settings, environment),
         _upstreams(settings),
     ]
@@ -49,7 +51,11 @@ async def _places(settings: Settings, source: str) -> list[Finding]:
     folder = await asyncio.to_thread(look_at_folder, settings.data_dir)
     return [
         ok("settings", f"{source}: models {', '.join(settings.models)}"),
-        judge_folder(folder, sqlite=database_file(settings) is not None),
+        judge_folder(
+            folder,
+            sqlite=database_file(settings) is not None,
+            min_free_bytes=settings.limits.min_free_bytes,
+        ),
         _neighbours(settings.data_dir),
     ]
 
@@ -78,47 +84,63 @@ async def _database(settings: Settings) -> list[Finding]:
             judge_keys(None, host),
         ]
     opened = await open_store(store, clock, schema=schema_number(settings))
-    return [opened.finding, judge_keys(opened.keys, host)]
+    stored = judge_stored(opened.stored_bytes, settings.limits.tenant_bytes)
+    return [opened.finding, stored, judge_keys(opened.keys, host)]
 
 
-async def _front(settings: Settings) -> list[Finding]:
+async def _front(settings: Settings, environment: Mapping[str, str]) -> list[Finding]:
     address = settings.address
     if (trouble := taken(address.host, address.port)) is None:
         return [ok("port", f"{settings.listen} is free")]
     who = await asyncio.to_thread(who_listens, address.port)
     by = f" by {who}" if who else ""
-    match await _readiness(f"http://{settings.listen}"):
-        case "ready":
-            return [ok("port", f"{settings.listen} is served{by}: a gateway answers there")]
-        case str(status):
-            found = (
-                f"{settings.listen} is served{by}: a gateway answers there, but it is not ready ({status})"
-            )
-            return [
-                fail(
+    transport = Transport()
+    try:
+        match await _readiness(transport, settings.listen):
+            case "ready":
+                found = ok("port", f"{settings.listen} is served{by}: a gateway answers there")
+                return [found, *await _running(transport, settings.listen, environment)]
+            case str(status):
+                found = fail(
                     "port",
-                    found,
+                    f"{settings.listen} is served{by}: a gateway answers there, but it is not ready ({status})",
                     "its log says why; database_lost: stop all processes, then start them again",
                 )
-            ]
+                return [found]
+    finally:
+        await transport.aclose()
     return [
         fail("port", f"{settings.listen}: {trouble}{by}", "stop that process, or set another `listen`"),
     ]
 
 
-async def _readiness(url: str) -> str | None:
+async def _readiness(transport: Transport, listen: str) -> str | None:
     """What the gateway there says of itself; None: no gateway answers."""
-    transport = Transport()
     try:
         with await transport.send(
-            Endpoint(f"{url}/health/ready", method="GET"), limits=_GREETING
+            Endpoint(f"http://{listen}/health/ready", method="GET"), limits=_GREETING
         ) as response:
             answer = msgspec.json.decode(await response.read(1000), type=_Readiness)
             return "ready" if response.status == 200 else answer.status
     except (TransportError, msgspec.DecodeError):
         return None
-    finally:
-        await transport.aclose()
+
+
+async def _running(transport: Transport, listen: str, environment: Mapping[str, str]) -> list[Finding]:
+    """What the gateway there has learned of its upstreams."""
+    key = environment.get(KEY_VARIABLE)
+    headers = [(b"authorization", f"Bearer {key}".encode())] if key else []
+    try:
+        endpoint = Endpoint(f"http://{listen}/queue/status", method="GET", headers=headers)
+        with await transport.send(endpoint, limits=_GREETING) as response:
+            body = await response.read(_LONGEST_STATUS)
+            if response.status in {401, 403}:
+                return [not_shown(listen)]
+            if response.status != 200:
+                return [not_read(f"it answers {response.status}")]
+            return list(judge_gates(msgspec.json.decode(body, type=Status).upstreams))
+    except (TransportError, msgspec.DecodeError, ValueError) as error:
+        return [not_read(str(error))]
 
 
 async def _machine(settings: Settings, environment: Mapping[str, str]) -> list[Finding]:

@@ -45,7 +45,7 @@ def look_at_folder(path: Path) -> Folder:
     return Folder(path=str(place), kind=_kind(there), free_bytes=free_bytes)
 
 
-def judge_folder(folder: Folder, *, sqlite: bool) -> Finding:
+def judge_folder(folder: Folder, *, sqlite: bool, min_free_bytes: int = 0) -> Finding:
     if folder.trouble:
         return fail(
             CHECK,
@@ -55,6 +55,10 @@ def judge_folder(folder: Folder, *, sqlite: bool) -> Finding:
     found = f"{folder.path} ({folder.kind or 'unknown kind'}, {folder.free_bytes / 1e9:.1f} GB free)"
     if sqlite and folder.kind.removeprefix("fuse.") in _REMOTE:
         advice = "SQLite cannot be shared over a network disk: use a local data_dir, or PostgreSQL"
+        return fail(CHECK, found, advice)
+    if folder.free_bytes < min_free_bytes:
+        refused = "jobs, files, batches and keys are" if sqlite else "files and batches are"
+        advice = f"make room, or lower limits.min_free_bytes ({min_free_bytes:,}): new {refused} refused"
         return fail(CHECK, found, advice)
     if folder.free_bytes < LEAST_FREE_BYTES:
         return warn(CHECK, found, "make room: without it jobs and keys are refused")

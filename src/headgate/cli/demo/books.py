@@ -72,6 +72,8 @@ class Counts:
     """Question → attempts that reached it."""
     answered: Counter[str] = field(default_factory=Counter)
     """Question → answers written out to the end."""
+    free: Counter[str] = field(default_factory=Counter)
+    """Of those that arrived: throttled, or met by the outage. They do not count towards `max_attempts`."""
     throttled: int = 0
     failed: int = 0
     left: int = 0

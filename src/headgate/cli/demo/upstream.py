@@ -66,6 +66,8 @@ class SimulatedUpstream:
         try:
             await self._answer(exchange, asked, question)
         except ProviderFailure as error:
+            if error.failure is _DOWN or error.failure.kind is FailureKind.THROTTLED:
+                self.counts.free[question] += 1
             await self._refuse(exchange, error.failure)
         except asyncio.CancelledError:
             self.counts.left += 1

@@ -104,9 +104,9 @@ def _beyond_attempts(item: Item, providers: Sequence[Counts], max_attempts: int)
     """Jobs have attempts of their own, on top of a call's."""
     if item.kind.durable:
         return
-    most = max(provider.arrived[item.name] for provider in providers)
+    most = max(provider.arrived[item.name] - provider.free[item.name] for provider in providers)
     if most > max_attempts * item.requests:
-        yield f"{item.name}: {most} attempts at one upstream for {item.requests} requests"
+        yield f"{item.name}: {most} attempts that count at one upstream for {item.requests} requests"
 
 
 def _unforeseen_end(item: Item, books: Books) -> Iterator[str]:
