@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # The build backend comes from the lock too, so no build step resolves anything by itself.
 INSTALL_SELF := $(PIP) install --no-deps --no-build-isolation --no-index --editable .
-# Tests wait for processes, sockets and pages more than they compute: one more than there are cores.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
+# Tests wait for processes, sockets and pages as much as they compute: two more than there are cores.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 2)')
 
 .PHONY: help run demo test packages check format bench weather soak crash lock clean
 
@@ -35,7 +35,7 @@ demo: $(VENV)/.run ## A storm on a gateway of its own, with a verdict
 	@$(BIN)/headgate demo
 
 test: $(VENV)/.dev packages ## All tests
-	@$(BIN)/pytest -n $(WORKERS) $(if $(filter true,$(CI)),--reruns 1 -raR)
+	@$(BIN)/pytest -n $(WORKERS) --dist worksteal $(if $(filter true,$(CI)),--reruns 1 -raR)
 
 packages: ## What some tests need from Debian: chromium for the pages, pgbouncer for PostgreSQL
 	@missing=; browser=; search=$$PATH:/usr/sbin; \

@@ -335,7 +335,8 @@ def test_what_a_running_gateway_knows_of_each_upstream_is_told(desk: Desk) -> No
         r"simulated is held: misconfigured; next probe in \d+ s; no limit learned", wrong["found"]
     )
     assert re.match(
-        r"simulated is closed: failing; (the next call is the probe|next probe in \d+ s); no limit learned; \d+%", down["found"]
+        r"simulated is closed: failing; (the next call is the probe|next probe in \d+ s); no limit learned; \d+%",
+        down["found"],
     )
     assert spare["found"] == "simulated/instant is open; no limit learned"
     stopped = found["running: stopped"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from headgate.core.ports.jobs import Backlog
 from headgate.dispatch.status import queue_status
 from headgate.observe.exposition import Family
-from headgate.observe.labels import MOST_MEMBERS, MOST_REPLAYERS, MOST_TASKS
+from headgate.observe.labels import MOST_MEMBERS, MOST_TASKS
 from headgate.observe.metrics import Metrics
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
@@ -46,4 +46,3 @@ def test_the_expressions_ask_for_metrics_that_exist() -> None:
 def test_the_bounds_of_labels_are_the_ones_in_force() -> None:
     assert f"up to {MOST_MEMBERS} of them" in PAGE
     assert f"Of tasks, {MOST_TASKS} have names" in PAGE
-    assert f"replay, {MOST_REPLAYERS};" in PAGE

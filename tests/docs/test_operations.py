@@ -115,6 +115,8 @@ def test_the_dashboard_shows_every_metric_it_should(exposed: Mapping[str, set[st
         "headgate_preemptions",
         "headgate_replayed_after_seconds",
         "headgate_retries_scheduled",
+        "headgate_stored_bytes",
+        "headgate_stored_bytes_max",
     }
 
 

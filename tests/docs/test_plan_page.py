@@ -9,6 +9,7 @@ import pytest
 from cli.command_stage import Desk
 
 from headgate.planner.scenario import Load, Scenario, UpstreamShape
+from headgate.planner.weather import WEATHERS, read_weather
 from headgate.wiring.planning import KNOBS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "plan.md").read_text(encoding="utf-8")
@@ -40,6 +41,14 @@ def test_the_page_has_both_worked_examples() -> None:
 def test_every_field_of_a_scenario_is_on_the_page_and_no_other() -> None:
     known = {field.name for kind in (Scenario, UpstreamShape, Load) for field in msgspec.structs.fields(kind)}
     assert known == FIELDS
+
+
+def test_every_weather_is_on_the_page_with_the_fields_it_stands_for() -> None:
+    rows = dict(re.findall(r"^\| `([\w-]+=[^`]+)` \|.*\| (.+) \|$", PAGE, re.MULTILINE))
+    fields = {weather.example: read_weather(weather.example)[1] for weather in WEATHERS.values()}
+    assert {example: set(re.findall(r"`(\w+)", row)) for example, row in rows.items()} == {
+        example: set(names) for example, names in fields.items()
+    }
 
 
 def test_every_setting_that_can_be_changed_is_named() -> None:

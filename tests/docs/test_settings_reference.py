@@ -12,6 +12,7 @@ import yaml
 from headgate import wiring
 from headgate.core.alert_rules import AlertRules
 from headgate.core.gate_rules import GateRules
+from headgate.core.hedging import HedgeRules
 from headgate.core.idempotency import IdempotencyRules
 from headgate.core.job_rules import JobRules
 from headgate.core.pacing import PacingRules
@@ -32,9 +33,10 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 RECORDS: Sequence[tuple[str, Any]] = (
     ("", Settings),
     ("M.", ModelSettings),
-    ("M.retry.", RetryPolicy),
+    ("M.retry.", RetryPolicy.sdk()),
     ("M.timeouts.", Timeouts),
     ("M.gather.", Gather),
+    ("M.hedge.", HedgeRules),
     ("U.", UpstreamSettings),
     ("U.", GateRules),
     ("U.", PacingRules),
@@ -55,6 +57,7 @@ IN_WORDS = {
     "M.timeouts": "see below",
     "M.retry.max_retries": "none",
     "U.options": "none",
+    "U.slots": "by provider",
     "jobs": "see below",
     "jobs.retry": "see below",
     "jobs.tasks": "none",

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from headgate.core.webhook import MOST_RESULT_BYTES, WebhookEvent
-from headgate.core.webhook_wire import SCHEDULE, signed_headers, tenant_secret
+from headgate.core.webhook_wire import SCHEDULE, derived_secret, signed_headers
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "webhooks.md").read_text(encoding="utf-8")
-SECRET = tenant_secret("local", b"of a test")
+SECRET = derived_secret("local", b"of a test")
 UNITS = {"s": 1, "min": 60, "h": 3600}
 
 
@@ -34,7 +34,7 @@ def test_the_receiver_of_the_page_takes_a_message_once_and_refuses_a_forged_one(
         (body,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
         url = f"http://127.0.0.1:{server.server_port}/"
         assert [post(url, body.encode(), SECRET) for _ in range(2)] == [204, 204]
-        assert post(url, body.encode(), tenant_secret("another", b"of a test")) == 401
+        assert post(url, body.encode(), derived_secret("another", b"of a test")) == 401
     finally:
         server.shutdown()
         server.server_close()
@@ -44,7 +44,8 @@ def test_the_receiver_of_the_page_takes_a_message_once_and_refuses_a_forged_one(
 def post(url: str, body: bytes, secret: str) -> int:
     now = datetime.now(UTC).timestamp()
     headers = {
-        name.decode(): value.decode() for name, value in signed_headers("msg_1", body, secret=secret, now=now)
+        name.decode(): value.decode()
+        for name, value in signed_headers("msg_1", body, secrets=[secret], now=now)
     }
     try:
         with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=5) as answer:
