@@ -25,7 +25,7 @@ from openai.types import Batch
 
 LINES: Final = 10_000 if ROUNDS else 300
 KILLS: Final = 10 if ROUNDS else 3
-PATIENCE_S: Final = 300.0
+PATIENCE_S: Final = 900.0
 LOOK_S: Final = 0.02
 ENDED: Final = {"completed", "failed", "expired", "cancelled"}
 ORDER: Final = ("validating", "in_progress", "finalizing", "completed")
