@@ -128,7 +128,7 @@ def _read(client: OpenAI, file_id: str | None) -> list[str]:
     return [json.loads(line)["custom_id"] for line in content.splitlines()]
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 def test_each_custom_id_is_written_once_whatever_is_killed(tmp_path: Path, figure: Figure) -> None:
     """While lines are checked, submitted, run, and while the files are written."""
     chance = random.Random(SEED)
