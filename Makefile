@@ -70,7 +70,7 @@ bench: $(VENV)/.dev ## Measured costs and figures, each beside its floor
 	@$(BIN)/python bench/listening.py
 	@$(BIN)/python bench/dashboard.py
 	@$(BIN)/python bench/plan.py
-	@HEADGATE_LONG_RUNS=1 $(BIN)/pytest -q tests/sim tests/dispatch/test_gate_machine.py
+	@HEADGATE_LONG_RUNS=1 $(BIN)/pytest -q tests/sim tests/calls/test_gate_machine.py
 
 weather: $(VENV)/.dev ## What callers get in bad weather, with Headgate and without: an hour or more (ARGS="--calls 60 quota-20" and the like)
 	@$(BIN)/python bench/weather.py --virtual

@@ -10,10 +10,10 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 
+from headgate.calls.gate import Gate
 from headgate.core.gate_rules import GateRules
 from headgate.core.messages import Lane
 from headgate.core.ticket import Ticket
-from headgate.dispatch.gate import Gate
 from headgate.machine.clock import SystemClock
 
 ROUNDS = 7

@@ -52,7 +52,7 @@ def machines(seed: int) -> bool:
             "-m",
             "pytest",
             "-q",
-            "tests/dispatch/test_gate_machine.py",
+            "tests/calls/test_gate_machine.py",
             f"--hypothesis-seed={seed}",
         ],
         env={**os.environ, "HEADGATE_GATE_MACHINES": "2000"},

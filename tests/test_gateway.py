@@ -314,7 +314,7 @@ def test_a_script_with_bad_settings_gets_them_told_and_no_thread_stays() -> None
 def test_many_members_of_a_family_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main(world: World) -> None:
         stage = set_stage(world, {})
-        monkeypatch.setattr("headgate.dispatch.routes.MOST_FAMILY_MEMBERS", 3)
+        monkeypatch.setattr("headgate.calls.routes.MOST_FAMILY_MEMBERS", 3)
         for name in ("instant", "flaky", "many", "slow", "blank"):
             stage.gateway.routes.find(f"simulated/{name}")
         assert len(stage.gateway.routes._members) == 3

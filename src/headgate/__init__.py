@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headgate.blocking import BlockingGateway
+    from headgate.calls.holding import HeldSlot
+    from headgate.calls.retry import RetryPolicy, classify
+    from headgate.calls.router import ResponseRouter
+    from headgate.calls.streams import ReplyStream
     from headgate.core.embeddings import EmbeddingReply, EmbeddingRequest, Embeddings
     from headgate.core.errors import (
         BacklogFull,
@@ -63,10 +67,6 @@ if TYPE_CHECKING:
     from headgate.core.problems import InvalidSettings, Review
     from headgate.core.record import Record
     from headgate.core.retry import Jitter
-    from headgate.dispatch.holding import HeldSlot
-    from headgate.dispatch.retry import RetryPolicy, classify
-    from headgate.dispatch.router import ResponseRouter
-    from headgate.dispatch.streams import ReplyStream
     from headgate.fetching import fetch
     from headgate.gateway import Gateway
     from headgate.mounting import App, AppCall, AppDoor, AppKeyed, AppReply, AppRoute, AppStream
@@ -159,13 +159,13 @@ _HOMES = {
     "headgate.core.problems": ("InvalidSettings", "Review"),
     "headgate.core.record": ("Record",),
     "headgate.core.retry": ("Jitter",),
-    "headgate.dispatch.holding": ("HeldSlot",),
-    "headgate.dispatch.retry": (
+    "headgate.calls.holding": ("HeldSlot",),
+    "headgate.calls.retry": (
         "RetryPolicy",
         "classify",
     ),
-    "headgate.dispatch.router": ("ResponseRouter",),
-    "headgate.dispatch.streams": ("ReplyStream",),
+    "headgate.calls.router": ("ResponseRouter",),
+    "headgate.calls.streams": ("ReplyStream",),
     "headgate.fetching": ("fetch",),
     "headgate.gateway": ("Gateway",),
     "headgate.mounting": ("App", "AppCall", "AppReply", "AppRoute", "AppStream", "AppDoor", "AppKeyed"),

@@ -5,11 +5,11 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from headgate.calls.status import QueueStatus
 from headgate.core.embeddings import EmbeddingReply
 from headgate.core.errors import HeadgateError
 from headgate.core.job import Job, JobState
 from headgate.core.messages import Chunk, Message, Reply, Request
-from headgate.dispatch.status import QueueStatus
 from headgate.gateway import Gateway
 from headgate.machine.portal import Portal
 from headgate.runner.jobs import JobHandle

@@ -7,21 +7,21 @@ from typing import Any
 
 import msgspec
 
+from headgate.calls.call import Announce, AnyRequest, Call
+from headgate.calls.holding import HeldSlot, hold_slot
+from headgate.calls.many import complete_many
+from headgate.calls.microbatch import Gatherer
+from headgate.calls.once import Asking, Once
+from headgate.calls.requests import Requests
+from headgate.calls.router import ResponseRouter
+from headgate.calls.routes import Balance, Gather, Routes
+from headgate.calls.streams import ReplyStream
+from headgate.calls.work import Check
 from headgate.core.embeddings import EmbeddingReply, EmbeddingRequest, check_embedding, read_input
 from headgate.core.errors import DeadlineExceeded, HeadgateError, InvalidRequest
 from headgate.core.messages import Lane, Message, Reply, Request, check_request, check_text, read_lane
 from headgate.core.ports.clock import Clock
 from headgate.core.retry import RetryPolicy
-from headgate.dispatch.call import Announce, AnyRequest, Call
-from headgate.dispatch.holding import HeldSlot, hold_slot
-from headgate.dispatch.many import complete_many
-from headgate.dispatch.microbatch import Gatherer
-from headgate.dispatch.once import Asking, Once
-from headgate.dispatch.requests import Requests
-from headgate.dispatch.router import ResponseRouter
-from headgate.dispatch.routes import Balance, Gather, Routes
-from headgate.dispatch.streams import ReplyStream
-from headgate.dispatch.work import Check
 from headgate.machine.context import origin
 from headgate.runner.payloads import fingerprinted
 

@@ -5,18 +5,18 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from headgate.batches import Batches, Files
+from headgate.calls.models import Models
+from headgate.calls.once import Once
+from headgate.calls.relaying import Relaying
+from headgate.calls.requests import Requests
+from headgate.calls.router import ResponseRouter
+from headgate.calls.routes import Routes
+from headgate.calls.status import QueueStatus, queue_status
 from headgate.core import events
 from headgate.core.errors import InvalidRequest
 from headgate.core.ports.clock import Clock
 from headgate.core.waiting import WaitingBytes
 from headgate.direct import DirectCalls
-from headgate.dispatch.models import Models
-from headgate.dispatch.once import Once
-from headgate.dispatch.relaying import Relaying
-from headgate.dispatch.requests import Requests
-from headgate.dispatch.router import ResponseRouter
-from headgate.dispatch.routes import Routes
-from headgate.dispatch.status import QueueStatus, queue_status
 from headgate.observe.fanout import EventFanout
 from headgate.observe.webhook_desk import WebhookDesk
 from headgate.observe.webhooks import Webhooks

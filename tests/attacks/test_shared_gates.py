@@ -9,12 +9,12 @@ import pytest
 from stage import USER
 
 from headgate import wiring
+from headgate.calls.routes import MOST_FAMILY_MEMBERS
 from headgate.core.errors import HeadgateError, ProviderFailure, QueueFull, UpstreamMisconfigured
 from headgate.core.failures import Failure, FailureKind, from_answer
 from headgate.core.messages import Answer, Request, Usage
 from headgate.core.ports.provider import Sighting
 from headgate.core.wire import Endpoint, WireAnswer, WireRequest
-from headgate.dispatch.routes import MOST_FAMILY_MEMBERS
 from headgate.gateway import Gateway
 from headgate.planner import virtual
 from headgate.planner.virtual import World

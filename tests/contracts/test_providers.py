@@ -20,10 +20,10 @@ from contracts.provider_stage import (
 )
 from providers.stubs import anthropic, bedrock, ollama, openai, simulated
 
+from headgate.calls.work import close_stream
 from headgate.core.errors import ProviderFailure
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.messages import Chunk
-from headgate.dispatch.work import close_stream
 from headgate.transport import Transport
 
 PROVIDERS: Final[Mapping[str, Troupe]] = {

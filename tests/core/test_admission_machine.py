@@ -184,7 +184,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.grant()
 
     def ends(self, ticket: Ticket, outcome: Outcome, hint_s: float, failure: Failure | None) -> None:
-        """As `dispatch.upstream` and `dispatch.gate` do it."""
+        """As `calls.upstream` and `calls.gate` do it."""
         admission = self.admission
         probe, ticket.probe = ticket.probe, False
         admission.holds.record(failure, ticket.endpoint, ticket.tenant, probe=probe, now=self.now)

@@ -5,8 +5,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from headgate.calls.status import queue_status
 from headgate.core.ports.jobs import Backlog
-from headgate.dispatch.status import queue_status
 from headgate.observe.exposition import Family
 from headgate.observe.labels import MOST_MEMBERS, MOST_TASKS
 from headgate.observe.metrics import Metrics

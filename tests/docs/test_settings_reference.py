@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from headgate import wiring
+from headgate.calls.routes import Gather
 from headgate.core.alert_rules import AlertRules
 from headgate.core.gate_rules import GateRules
 from headgate.core.hedging import HedgeRules
@@ -20,7 +21,6 @@ from headgate.core.problems import InvalidSettings
 from headgate.core.retry import RetryPolicy
 from headgate.core.timeouts import Timeouts
 from headgate.core.webhook import WebhookRules
-from headgate.dispatch.routes import Gather
 from headgate.providers.simulated import options_for
 from headgate.settings import Limits, ModelSettings, Settings, UpstreamSettings, load
 from headgate.settings.dotenv import read_dotenv

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from headgate.calls.status import UpstreamStatus
 from headgate.core.hold import Condition
-from headgate.dispatch.status import UpstreamStatus
 from headgate.doctor.finding import Finding, State
 from headgate.doctor.running import judge_gates
 

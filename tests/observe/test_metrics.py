@@ -11,6 +11,7 @@ from jobstage import JobStages, on_job_stages
 from observe.metrics_stage import metrics_of, page
 from stage import USER, set_stage, until_closed
 
+from headgate.calls.status import queue_status
 from headgate.core import events
 from headgate.core.alert_rules import Rule
 from headgate.core.alerts import Alert
@@ -19,7 +20,6 @@ from headgate.core.errors import HeadgateError, StoreUnavailable, UnknownModel
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.messages import Lane, Usage
 from headgate.core.ports.jobs import Backlog
-from headgate.dispatch.status import queue_status
 from headgate.observe.look import REST_FACTOR
 from headgate.observe.metrics import Metrics
 from headgate.planner import virtual

@@ -18,10 +18,10 @@ from stage import USER, Stage, set_stage
 
 import headgate
 from headgate import RetryPolicy
+from headgate.calls.router import ResponseRouter
 from headgate.core.errors import HeadgateError
 from headgate.core.messages import Reply, Request
 from headgate.core.retry import Jitter
-from headgate.dispatch.router import ResponseRouter
 from headgate.observe.eventlog import EventLog
 from headgate.planner import virtual
 from headgate.planner.virtual import World

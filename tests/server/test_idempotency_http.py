@@ -24,9 +24,9 @@ from server.upstreams import (
     until,
 )
 
+from headgate.calls import keyed_stream
 from headgate.core.messages import Lane
 from headgate.core.wire import Endpoint
-from headgate.dispatch import keyed_stream
 from headgate.server.inference.body import read_body
 from headgate.server.inference.head import Head
 

@@ -21,7 +21,7 @@ from server.stage import House, opened
 from server.upstreams import CHAT, ask, asking, connected, one_model, openai_upstream, until
 from wire import Moment, Wire
 
-from headgate.dispatch import held_keys
+from headgate.calls import held_keys
 
 DATABASE: Final = ".headgate/headgate.db"
 LEASE_S: Final = 9.0

@@ -25,8 +25,8 @@ from server.upstreams import (
     until,
 )
 
+from headgate.calls.upstream import Upstream
 from headgate.core import events
-from headgate.dispatch.upstream import Upstream
 
 NO: Final = "X-Headgate-Wait: no"
 YES: Final = "X-Headgate-Wait: yes"

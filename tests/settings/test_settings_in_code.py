@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from settings.settings_stage import PROVIDERS
 
+from headgate.calls.routes import Gather
 from headgate.core.idempotency import IdempotencyRules
 from headgate.core.job_rules import JobRules
 from headgate.core.problems import InvalidSettings
-from headgate.dispatch.routes import Gather
 from headgate.settings import ModelSettings, Settings, UpstreamSettings, load
 
 

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from settings.settings_stage import error_of, in_upstream, loaded, mistakes_in
 
+from headgate.calls.routes import Gather
 from headgate.core.gate_rules import GateRules
 from headgate.core.hedging import HedgeRules
 from headgate.core.pacing import PacingRules
 from headgate.core.problems import InvalidSettings
 from headgate.core.retry import RetryPolicy
 from headgate.core.timeouts import Timeouts
-from headgate.dispatch.routes import Gather
 from headgate.settings import ModelSettings, UpstreamSettings
 
 EVERYTHING_WRONG = """

@@ -7,12 +7,12 @@ import pytest
 from settings.settings_stage import PROVIDERS, loaded
 
 from headgate import wiring
+from headgate.calls.routes import Balance, Gather
 from headgate.core.gate_rules import GateRules, Order
 from headgate.core.pacing import PacingRules
 from headgate.core.problems import InvalidSettings
 from headgate.core.retry import Jitter, RetryPolicy
 from headgate.core.timeouts import Timeouts
-from headgate.dispatch.routes import Balance, Gather
 from headgate.settings import ModelSettings, Settings, UpstreamSettings, load
 
 FULL = """

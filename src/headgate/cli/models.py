@@ -8,6 +8,8 @@ import msgspec
 import typer
 from rich.text import Text
 
+from headgate.calls.models import ModelStatus
+from headgate.calls.status import UpstreamStatus
 from headgate.cli.options import ConfigOption, JsonOption
 from headgate.cli.reaching import LOCAL, AtGateway, reach
 from headgate.cli.remote import KEY_VARIABLE, UrlOption, gateway_url, look_there, named_url, shaped
@@ -26,8 +28,6 @@ from headgate.client import AsyncClient, GatewayUnreachable
 from headgate.core.errors import Unauthorized
 from headgate.core.hold import Condition
 from headgate.core.operator_pause import pause_over
-from headgate.dispatch.models import ModelStatus
-from headgate.dispatch.status import UpstreamStatus
 from headgate.gateway import Gateway
 from headgate.settings import Settings
 

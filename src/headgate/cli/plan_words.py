@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from headgate.dispatch.status import State
+from headgate.calls.status import State
 from headgate.planner.advice import Advice, Change, Step
 from headgate.planner.pressure import (
     BREAKER,

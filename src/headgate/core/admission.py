@@ -1,4 +1,4 @@
-"""Who may go through an upstream's gate, and when. Decides only: `dispatch.gate` holds the futures.
+"""Who may go through an upstream's gate, and when. Decides only: `calls.gate` holds the futures.
 
 A grant needs a free slot, a pacing token and an upstream that takes calls at one instant: a waiting call holds no slot.
 `turns` says whose turn it is, `intake` what the upstream takes.

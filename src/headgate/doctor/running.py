@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from headgate.dispatch.status import State, UpstreamStatus
+from headgate.calls.status import State, UpstreamStatus
 from headgate.doctor.finding import Finding, fail, ok, warn
 
 MOSTLY: Final = 0.5

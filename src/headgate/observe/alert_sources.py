@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from headgate.calls.status import QueueStatus
 from headgate.core.alert_rules import HOUR_S, LEAST_FREE_GB, Rule
 from headgate.core.alerts import Reading
 from headgate.core.errors import HeadgateError
 from headgate.core.hold import Condition
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.store import Store, StoreHealth
-from headgate.dispatch.status import QueueStatus
 
 logger = logging.getLogger("headgate")
 LONGEST_LOOK_S: Final = 10.0

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
+from headgate.calls.status import QueueStatus, UpstreamStatus
 from headgate.core.alert_rules import Rule
 from headgate.core.alerts import Alert
 from headgate.core.hold import Condition
 from headgate.core.messages import Lane
-from headgate.dispatch.status import QueueStatus, UpstreamStatus
 from headgate.observe.exposition import Family, Tell, gauge
 from headgate.observe.labels import ModelNames
 

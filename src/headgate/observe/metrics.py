@@ -12,11 +12,11 @@ from typing import Any, Final, TypeVar
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
+from headgate.calls.status import QueueStatus
 from headgate.core import events
 from headgate.core.alerts import Alert
 from headgate.core.ports.jobs import Backlog
 from headgate.core.ports.store import StoreHealth
-from headgate.dispatch.status import QueueStatus
 from headgate.observe.exposition import Family, Tell, gauge, page
 from headgate.observe.gauges import GateGauges, alert_gauge, pause_gauge
 from headgate.observe.job_counts import JobCounts

@@ -6,8 +6,8 @@ from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
+from headgate.calls.status import UpstreamStatus
 from headgate.core.ports.provider import Provider
-from headgate.dispatch.status import UpstreamStatus
 from headgate.gateway import Gateway
 from headgate.planner import virtual
 from headgate.planner.arrivals import Arrivals

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import Final, Protocol
 
+from headgate.calls.refreshing import keep_fresh
 from headgate.core.access import AccessKey, AccessState, Action, KeptKey, is_loopback, may
 from headgate.core.errors import HeadgateError, ModelNotAllowed, NotAllowed, Unauthorized
 from headgate.core.key_text import digest_of, is_key_text
@@ -15,7 +16,6 @@ from headgate.core.messages import Lane
 from headgate.core.metering import Allowance, Meter
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.store import Store
-from headgate.dispatch.refreshing import keep_fresh
 from headgate.machine.context import ACCESS_KEY, SPEND
 from headgate.runner.key_meters import KeyMeters
 from headgate.server.credential import read_credential

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
+from headgate.calls.relaying import LARGE_BYTES
 from headgate.core.errors import InvalidRequest
 from headgate.core.ports.alerts import AlertBoard
 from headgate.core.ports.clock import Clock
 from headgate.core.wire import Endpoint, WireRequest
-from headgate.dispatch.relaying import LARGE_BYTES
 from headgate.gateway import Gateway
 from headgate.mounting import AppRoute
 from headgate.observe.recent import RecentRequests

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from headgate.calls.routes import Gather
 from headgate.core.alert_rules import AlertRules
 from headgate.core.errors import InvalidRequest
 from headgate.core.gate_rules import GateRules
@@ -21,7 +22,6 @@ from headgate.core.retry import RetryPolicy
 from headgate.core.spelling import did_you_mean
 from headgate.core.timeouts import Timeouts
 from headgate.core.webhook import WebhookRules
-from headgate.dispatch.routes import Gather
 from headgate.settings.apps import AppForm, read_apps
 from headgate.settings.database import SQLITE, database_mistake
 from headgate.settings.environment import DATABASE_URL

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from headgate.calls.routes import Balance, Gather
 from headgate.core.alert_rules import AlertRules
 from headgate.core.gate_rules import GateRules
 from headgate.core.hedging import HedgeRules
@@ -14,7 +15,6 @@ from headgate.core.problems import Review
 from headgate.core.retry import RetryPolicy
 from headgate.core.timeouts import Timeouts
 from headgate.core.webhook import WebhookRules
-from headgate.dispatch.routes import Balance, Gather
 from headgate.settings.database import SQLITE, database_mistake
 from headgate.settings.front import LISTEN, Address, Limits, listen_mistake, read_address
 

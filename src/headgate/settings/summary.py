@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import fields
 
+from headgate.calls.routes import Balance
 from headgate.core.alert_rules import AlertRules
 from headgate.core.gate_rules import GateRules, Order
 from headgate.core.idempotency import IdempotencyRules
@@ -11,7 +12,6 @@ from headgate.core.pacing import PacingRules
 from headgate.core.retry import RetryPolicy
 from headgate.core.timeouts import Timeouts
 from headgate.core.webhook import WebhookRules
-from headgate.dispatch.routes import Balance
 from headgate.settings.database import shown_database
 from headgate.settings.records import PATIENCE_S, ModelSettings, Settings, UpstreamSettings, simulated_models
 

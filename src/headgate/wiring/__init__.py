@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headgate.batches.files import Files
 from headgate.blocking import BlockingGateway
+from headgate.calls.dispatcher import Dispatcher
+from headgate.calls.gate import Gate
+from headgate.calls.jobcalls import JobCalls
+from headgate.calls.requests import Requests
+from headgate.calls.routes import Route, Routes
+from headgate.calls.upstream import Upstream
 from headgate.core.budget import RetryBudget
 from headgate.core.hedging import Hedging
 from headgate.core.ports.clock import Chance, Clock
 from headgate.core.ports.store import Store
 from headgate.core.waiting import WaitingBytes
-from headgate.dispatch.dispatcher import Dispatcher
-from headgate.dispatch.gate import Gate
-from headgate.dispatch.jobcalls import JobCalls
-from headgate.dispatch.requests import Requests
-from headgate.dispatch.routes import Route, Routes
-from headgate.dispatch.upstream import Upstream
 from headgate.gateway import Gateway
 from headgate.machine.clock import SystemClock
 from headgate.machine.disk import Disk, Quota

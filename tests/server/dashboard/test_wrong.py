@@ -6,10 +6,10 @@ from typing import Any, Final
 import pytest
 from server.dashboard.dashboard_stage import a_view, an_alert, read_html, responded
 
+from headgate.calls.status import State
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.hold import Condition
 from headgate.core.operator_pause import OperatorPause
-from headgate.dispatch.status import State
 from headgate.observe.recent import REFUSALS
 from headgate.observe.series import Series, Span
 from headgate.server.dashboard.moments import Moments

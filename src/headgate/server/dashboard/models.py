@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from headgate.calls.routes import Route
 from headgate.core.access import Action
 from headgate.core.errors import ModelNotAllowed
 from headgate.core.operator_pause import OperatorPause, pause_over
-from headgate.dispatch.routes import Route
 from headgate.server.dashboard.foreign import word
 from headgate.server.dashboard.forms import button, filters, needed, text
 from headgate.server.dashboard.html import Child, Markup, el, group

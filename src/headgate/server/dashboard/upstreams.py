@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from headgate.calls.routes import Route
+from headgate.calls.status import State, UpstreamStatus, gate_statuses
+from headgate.calls.upstream import Upstream
 from headgate.core.failures import Failure
-from headgate.dispatch.routes import Route
-from headgate.dispatch.status import State, UpstreamStatus, gate_statuses
-from headgate.dispatch.upstream import Upstream
 
 
 @dataclass(frozen=True, slots=True)

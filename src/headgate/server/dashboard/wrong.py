@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
+from headgate.calls.status import State
 from headgate.core.alerts import Alert
 from headgate.core.errors import (
     CheckBroken,
@@ -22,7 +23,6 @@ from headgate.core.errors import (
 )
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.operator_pause import OperatorPause, pause_over
-from headgate.dispatch.status import State
 from headgate.observe.recent import REFUSALS, Status
 from headgate.observe.series import Span
 from headgate.server.dashboard.html import Child, Markup, el

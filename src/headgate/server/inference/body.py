@@ -6,11 +6,11 @@ from typing import Any, Final
 
 import msgspec
 
+from headgate.calls.relaying import LARGE_BYTES
 from headgate.core.errors import InvalidRequest
 from headgate.core.json_trouble import check_json, why_no_json
 from headgate.core.messages import Lane, check_text
 from headgate.core.wire import Endpoint, WireRequest
-from headgate.dispatch.relaying import LARGE_BYTES
 from headgate.server.inference.head import Head
 
 _ASKED: Final[Mapping[Endpoint, str]] = {

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
+from headgate.calls.relaying import LARGE_BYTES, Relaying, Stream
 from headgate.core.access import Action
 from headgate.core.errors import UnknownModel, is_reported
 from headgate.core.events import Event, HttpAnswered
@@ -12,7 +13,6 @@ from headgate.core.messages import Lane
 from headgate.core.outcomes import error_word
 from headgate.core.waiting import REQUEST_BODY, RequestBody, WaitingBytes
 from headgate.core.wire import Endpoint, WireReply, WireRequest
-from headgate.dispatch.relaying import LARGE_BYTES, Relaying, Stream
 from headgate.machine.context import REQUEST_IDS, TRACEPARENT
 from headgate.server.access import Access, Caller
 from headgate.server.allowance import allowance_headers

@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
+from headgate.calls.relaying import Stream
 from headgate.core.errors import Draining
-from headgate.dispatch.relaying import Stream
 from headgate.server.errors import Header, log_error, read_error
 from headgate.server.http import Exchange
 
