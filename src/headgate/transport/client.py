@@ -1,6 +1,7 @@
 """The transport's face: `send` a request, get its response. One per gateway; it retries and follows nothing."""
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -60,7 +61,7 @@ class Transport:
         """
         loop = asyncio.get_running_loop()
         now = loop.time()
-        ends_at = limits.ends_at(now)
+        ends_at = math.inf if limits.total_s is None else now + limits.total_s
         pool = self._pools.get(endpoint.origin) or self._add_pool(endpoint.origin)
         more = render_headers(headers) if headers else b""
         if self._stamp is not None:

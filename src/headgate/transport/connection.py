@@ -19,7 +19,7 @@ from headgate.transport.errors import (
     TotalTimedOut,
     TransportError,
 )
-from headgate.transport.framing import read_framing
+from headgate.transport.framing import read_framing, read_plain
 from headgate.transport.headers import RawHeader
 from headgate.transport.limits import MAX_BARREN_BYTES, MAX_HEAD_BYTES, MAX_HEADERS, MAX_INTERIM, Limits
 from headgate.transport.response import Response
@@ -45,6 +45,7 @@ class Connection(asyncio.Protocol):
         "_begun",
         "_complete",
         "_ends_at",
+        "_fed",
         "_first_byte_s",
         "_framed",
         "_head_bytes",
@@ -93,7 +94,7 @@ class Connection(asyncio.Protocol):
         self._first_byte_s = math.inf if limits.first_byte_s is None else limits.first_byte_s
         self._idle_s = math.inf if limits.idle_s is None else limits.idle_s
         self._begun = self._complete = self._interim = self._head_done = False
-        self._framed = self._keep = False
+        self._framed = self._keep = self._fed = False
         self._interims = self._barren_bytes = self._head_bytes = 0
         self._refusal: TransportError | None = None
         self._raw_headers: list[RawHeader] = []
@@ -153,6 +154,14 @@ class Connection(asyncio.Protocol):
             self.abort()  # Nobody asked for this: the next request's answer would be out of step.
             return
         self._heard_at = self._loop.time()
+        if not self._fed and (plain := read_plain(data, MAX_HEAD_BYTES, MAX_HEADERS)) is not None:
+            # Most answers: no need of a parser that calls back for each header.
+            self._keep = True
+            self._response.arrived(*plain)
+            self._response = None
+            self._finish()
+            return
+        self._fed = True
         self._barren_bytes += len(data)
         try:
             self._parser.feed_data(data)

@@ -1,6 +1,5 @@
 """How long and how much: the bounds of one call. A record only; `connection` and `connecting` keep them."""
 
-import math
 from typing import Final
 
 import msgspec
@@ -27,6 +26,3 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     idle_s: float | None = 30.0
     """Between two pieces of a body that has begun. Time the reader itself takes does not count."""
     total_s: float | None = None
-
-    def ends_at(self, now: float) -> float:
-        return math.inf if self.total_s is None else now + self.total_s

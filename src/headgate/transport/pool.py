@@ -65,7 +65,8 @@ class OriginPool:
             connection.abort()
             return
         self._idle.append(connection)
-        self._wake_one()
+        if self._waiters:
+            self._wake_one()
 
     def lost(self, connection: Connection) -> None:
         self._all.discard(connection)

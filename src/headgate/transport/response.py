@@ -5,7 +5,7 @@ Holds what has arrived and what the reader waits for. `connection` fills it; not
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -24,12 +24,14 @@ class Response:
     """
 
     __slots__ = (
+        "_behind",
         "_buffer",
         "_buffered_bytes",
         "_complete",
         "_connection",
         "_error",
         "_high_water",
+        "_sink",
         "_waiter",
         "host",
         "raw_headers",
@@ -46,6 +48,8 @@ class Response:
         self._complete = False
         self._error: TransportError | None = None
         self._waiter: asyncio.Future[None] | None = None
+        self._sink: Callable[[bytes], bool] | None = None
+        self._behind = False
         self._connection: Connection | None = connection
 
     @property
@@ -68,17 +72,46 @@ class Response:
 
     async def chunks(self) -> AsyncIterator[bytes]:
         """The pieces of the body as they come, none of them empty. What arrived before a failure is given first."""
-        while True:
-            if self._buffer:
-                chunk = self._buffer.popleft()
-                self._buffered_bytes -= len(chunk)
-                if not self._buffer:
-                    self._resume()
-                yield chunk
-            elif self._complete:
-                return
-            else:
+        while (chunk := await self.piece()) is not None:
+            yield chunk
+
+    async def piece(self) -> bytes | None:
+        """The next piece of the body; None at its end."""
+        while not self._buffer:
+            if self._complete:
+                return None
+            await self.more()
+        chunk = self._buffer.popleft()
+        self._buffered_bytes -= len(chunk)
+        if not self._buffer:
+            self._resume()
+        return chunk
+
+    async def pump(self, sink: Callable[[bytes], bool], caught_up: Callable[[], Awaitable[object]]) -> None:
+        """Hand each piece to `sink` at the moment it arrives: no task is woken for it. Returns at the body's end.
+
+        A sink that returns True is behind: the sender is stopped until `caught_up` returns. It must not raise.
+        """
+        while self._buffer:
+            self._behind = sink(self._buffer.popleft()) or self._behind
+        self._buffered_bytes = 0
+        self._sink = sink
+        try:
+            while True:
+                if self._behind:
+                    await caught_up()
+                    self._behind = False
+                self._resume()
+                if self._complete:
+                    return
                 await self.more()
+        finally:
+            self._sink = None
+
+    def stop(self) -> None:
+        """Its reader has all it wants: for it the body ends here, and what is left is dropped."""
+        self.close()
+        self.end()
 
     async def lines(self, max_line_bytes: int = MAX_LINE_BYTES) -> AsyncIterator[bytes]:
         """The lines of the body without their ends (LF or CRLF), however the pieces fall."""
@@ -143,11 +176,37 @@ class Response:
         raise TooLarge(f"{self.host} sent a line of more than {max_line_bytes} bytes")
 
     def add(self, chunk: bytes) -> bool:
-        """Keep a piece of the body. True: the reader is behind, stop the sender."""
+        """Keep a piece of the body, or pass it on. True: the reader is behind, stop the sender."""
+        if self._sink is not None:
+            if self._sink(chunk):
+                self._behind = True
+                self.wake()
+            return self._behind
         self._buffer.append(chunk)
         self._buffered_bytes += len(chunk)
         self.wake()
         return self._buffered_bytes >= self._high_water
+
+    def arrived(self, status: int, headers: list[RawHeader], body: bytes) -> None:
+        """All of it at once."""
+        self.status, self.raw_headers = status, headers
+        if body:
+            self._buffer.append(body)
+            self._buffered_bytes = len(body)
+        self._complete = True
+        self._connection = None
+        waiter = self._waiter
+        if waiter is not None:
+            self._waiter = None
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def whole(self) -> bytes | None:
+        """The body, if all of it is here in one piece; else `read` it."""
+        if not self._complete or len(self._buffer) != 1 or self._buffered_bytes > MAX_BODY_BYTES:
+            return None
+        self._buffered_bytes = 0
+        return self._buffer.popleft()
 
     def end(self, error: TransportError | None = None) -> None:
         """The answer is whole, or it never will be. The connection is somebody else's from here on."""
