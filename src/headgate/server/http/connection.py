@@ -145,10 +145,12 @@ class Connection(Flow):
 
     def ended(self, exchange: Exchange) -> None:
         """The application has returned. An answer it owes is given in its stead, or visibly cut."""
+        front = self._front
         if self._exchange is exchange:
-            self._refuse(draining() if self._front.draining else internal())
-        self._front.running.discard(exchange)
-        self._front.left()
+            self._refuse(draining() if front.draining else internal())
+        front.running.discard(exchange)
+        if not front.connections:
+            front.left()
 
     # --- For the server ---
 
@@ -211,12 +213,15 @@ class Connection(Flow):
             return
         length = head.length
         self._read_by = math.inf
-        if length == CHUNKED or length > len(rest):
-            self._start(head, b"", more=True)
+        more = length == CHUNKED or length > len(rest)
+        front = self._front
+        exchange = self._exchange = Exchange(self, head, b"" if more else rest[:length], more=more)
+        exchange.task = self._loop.create_task(exchange.run(front.serve))
+        front.running.add(exchange)
+        if more:
             self._await_body(head, rest)
             return
         self._phase = _Phase.ANSWER
-        self._start(head, rest[:length], more=False)
         if length < len(rest):
             self._hold(rest[length:])
 
@@ -229,12 +234,6 @@ class Connection(Flow):
             return front.has_room_for_stranger()
         self._share = front.join(tenant)
         return self._share is not None
-
-    def _start(self, head: Head, body: bytes, *, more: bool) -> None:
-        front = self._front
-        exchange = self._exchange = Exchange(self, head, body, more=more)
-        exchange.task = self._loop.create_task(exchange.run(front.serve))
-        front.running.add(exchange)
 
     def _await_body(self, head: Head, rest: bytes) -> None:
         self._phase = _Phase.BODY
@@ -284,12 +283,16 @@ class Connection(Flow):
 
     def _next_request(self) -> None:
         self._phase = _Phase.HEAD
-        self._resume_reading()
-        if self._share is not None or not self._front.door.has_keys:
-            self._may_be_closed()
-            self._read_within(self._limits.idle_s)
-        else:
+        if self._left_s is not None:
+            self._resume_reading()
+        if self._share is None and self._front.door.has_keys:
             self._be_idle(self._limits.idle_s)
+        else:
+            if self._share is not None:
+                self._share.idle[self] = None
+            self._read_by = self._loop.time() + self._limits.idle_s
+            if self._read_by < self._timer_at:
+                self._watch()
         if self._held is not None:
             held, self._held = self._held, None
             self._read_head(bytes(held))

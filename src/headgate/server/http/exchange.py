@@ -135,12 +135,15 @@ class Exchange:
 
     async def answer(self, status: int, lines: bytes, body: bytes) -> None:
         """A whole answer in one write. `lines` are its headers, each with its line end; the framing is ours."""
-        if await self._may_write():
-            wire = self.wire
-            self.closes = wire.must_close()
-            self.begun = True
-            wire.write(whole_answer(status, lines, body, date=wire.date(), closes=self.closes))
-            self._finish()
+        wire = self.wire
+        if wire.room is not None:
+            await wire.room.wait()
+        if self.gone:
+            return
+        self.closes = wire.must_close()
+        self.begun = True
+        wire.write(whole_answer(status, lines, body, date=wire.date(), closes=self.closes))
+        self._finish()
 
     async def begin(self, status: int, headers: Sequence[RawHeader]) -> None:
         """The head of an answer that comes in pieces. It goes out with the first of them, in one write."""
@@ -151,8 +154,17 @@ class Exchange:
 
     async def write(self, piece: bytes, *, more: bool = True) -> None:
         """The next piece of the answer, or its last."""
-        if not await self._may_write():
-            return
+        if await self._may_write():
+            self.push(piece, more=more)
+
+    async def caught_up(self) -> None:
+        """Returns when the client has taken enough of what was written before."""
+        await self._may_write()
+
+    def push(self, piece: bytes, *, more: bool = True) -> bool:
+        """Write at once, however much waits for the client already. True: it is behind."""
+        if self.gone:
+            return False
         answer, wire = self._answer, self.wire
         if answer is None or self.answered:
             raise RuntimeError("no piece of an answer is expected here")
@@ -165,6 +177,7 @@ class Exchange:
             wire.write(data)
         if not more:
             self._finish()
+        return wire.room is not None
 
     async def _may_write(self) -> bool:
         """When the client has taken enough of what was written before."""
@@ -176,7 +189,8 @@ class Exchange:
     def _finish(self) -> None:
         self.answered = True
         self._pieces.clear()
-        self._wake()
+        if self._change is not None:
+            self._wake()
         self.wire.answered(self)
 
     async def _changed(self) -> None:

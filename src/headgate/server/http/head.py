@@ -42,6 +42,8 @@ class Head(msgspec.Struct, gc=False):
     be ours."""
     query: bytes
     headers: list[RawHeader]
+    known: dict[bytes, bytes]
+    """By name; of a repeated header the last."""
     length: int
     keep_alive: bool
     expects_continue: bool
@@ -49,41 +51,43 @@ class Head(msgspec.Struct, gc=False):
 
 def read_head(data: bytes, limits: HttpLimits) -> Head:
     """`data` ends with the empty line. Raises Refused."""
+    # In one function: each more would be a call for every request.
     match = _REQUEST_LINE.match(data)
     if match is None:
         raise malformed(_what_is_wrong(data))
     method, target = match.groups()
-    headers = _headers(data, match.end(), limits)
+    begin = match.end()
+    if _FIELDS.fullmatch(data, begin) is None:
+        raise malformed(_MALFORMED)
+    headers: list[RawHeader] = []
+    if len(data) > begin + 2:
+        for line in data[begin:-4].split(b"\r\n"):
+            name, _, value = line.partition(b":")
+            headers.append((name.lower(), value.strip(b" \t")))
+    if len(headers) > limits.headers:
+        raise Refused(431, "invalid_request", f"a request may have at most {limits.headers} headers")
     known = dict(headers)
     if len(known) != len(headers):
         _check_repeats(headers, known)
     if _HOST.fullmatch(known.get(b"host", b"")) is None:
         raise malformed("a request needs exactly one valid Host header")
-    expect = known.get(b"expect")
-    if expect is not None and expect.lower() != b"100-continue":
-        raise Refused(417, "invalid_request", "the only expectation known here is 100-continue")
     raw_path, _, query = target.partition(b"?")
     path = raw_path.decode("ascii")
+    length = _body_length(known)
+    most_bytes = limits.larger_bodies.get(path, limits.body_bytes)
+    if length > most_bytes:
+        raise too_large(most_bytes)
     connection = known.get(b"connection")
     return Head(
         method.decode("ascii"),
         path,
         query,
         headers,
-        _body_length(known, limits.most_bytes(path)),
+        known,
+        length,
         connection is None or b"close" not in connection.lower(),
-        expect is not None,
+        b"expect" in known,
     )
-
-
-def _headers(data: bytes, begin: int, limits: HttpLimits) -> list[RawHeader]:
-    if _FIELDS.fullmatch(data, begin) is None:
-        raise malformed(_MALFORMED)
-    lines = data[begin:-4].split(b"\r\n") if len(data) > begin + 2 else []
-    if len(lines) > limits.headers:
-        raise Refused(431, "invalid_request", f"a request may have at most {limits.headers} headers")
-    fields = [line.split(b":", 1) for line in lines]
-    return [(name.lower(), value.strip(b" \t")) for name, value in fields]
 
 
 def _check_repeats(headers: list[RawHeader], known: dict[bytes, bytes]) -> None:
@@ -95,9 +99,10 @@ def _check_repeats(headers: list[RawHeader], known: dict[bytes, bytes]) -> None:
         known[b"connection"] = b",".join(value for name, value in headers if name == b"connection")
 
 
-def _body_length(known: dict[bytes, bytes], most_bytes: int) -> int:
-    encoding = known.get(b"content-encoding")
-    if encoding is not None and encoding.lower() != b"identity":
+def _body_length(known: dict[bytes, bytes]) -> int:
+    if known.get(b"expect", b"100-continue").lower() != b"100-continue":
+        raise Refused(417, "invalid_request", "the only expectation known here is 100-continue")
+    if known.get(b"content-encoding", b"identity").lower() != b"identity":
         raise Refused(415, "unsupported_media_type", "send the body without Content-Encoding")
     transfer, length = known.get(b"transfer-encoding"), known.get(b"content-length")
     if transfer is not None:
@@ -108,8 +113,6 @@ def _body_length(known: dict[bytes, bytes], most_bytes: int) -> int:
         return 0
     if _LENGTH.fullmatch(length) is None:
         raise malformed("Content-Length must be a plain number")
-    if int(length) > most_bytes:
-        raise too_large(most_bytes)
     return int(length)
 
 
