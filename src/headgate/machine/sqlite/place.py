@@ -60,10 +60,11 @@ class Place:
 
     def check(self, connection: apsw.Connection | None = None) -> None:
         """Raise when a file is missing, or is another than the one in use. Takes a few µs. Not inside a transaction."""
-        found = _look(self.path)
-        if self._file is None:
+        # Flat, because it precedes each transaction: three looks at the disk and a few function calls.
+        found, first = _look(self.path), self._file
+        if first is None:
             self._file = found
-        elif not _same(found, self._file):
+        elif found is None or found.st_ino != first.st_ino or found.st_dev != first.st_dev:
             raise FilesRemoved(
                 f"{self.name}: the file was deleted or replaced while in use; put it back, or restart to use what"
                 " is there now. Until then nothing is accepted"
@@ -139,11 +140,17 @@ class Place:
     def _check_logs(self, connection: apsw.Connection | None) -> None:
         if connection is not None and connection not in self._logs and not connection.readonly("main"):
             self._logs[connection] = _Log(connection, os.path.realpath(self.path))
+        looks: dict[str, os.stat_result | None] = {}
         for user, log in tuple(self._logs.items()):
-            # A connection that another thread closes leaves the table first, before SQLite may remove its log.
-            if (name := log.moved()) and user in self._logs:
-                self._lost = LOST_LOG.format(name)
-                return
+            for name, known in log.files:
+                if name not in looks:
+                    looks[name] = _look(name)
+                now = looks[name]
+                gone = now is None or now.st_ino != known.st_ino or now.st_dev != known.st_dev
+                # A connection that another thread closes leaves the table first, before SQLite may remove its log.
+                if gone and user in self._logs:
+                    self._lost = LOST_LOG.format(name)
+                    return
         if connection in self._logs and self._logs[connection].is_emptied():
             self._emptied = True
             self._lost = LOST_LOG.format(f"{self.path}-wal")
@@ -152,7 +159,7 @@ class Place:
 class _Log:
     """The log and the index that a connection has open. While it is open, SQLite never removes them."""
 
-    __slots__ = ("_connection", "_files", "_frame_bytes", "_log_name")
+    __slots__ = ("_connection", "_frame_bytes", "_log_name", "files")
 
     def __init__(self, connection: apsw.Connection, file: str) -> None:
         self._connection = connection
@@ -160,21 +167,19 @@ class _Log:
         self._log_name = f"{file}-wal"
         _frames(connection)  # Opens both.
         names = self._log_name, f"{file}-shm"
-        self._files = [(name, known) for name in names if (known := _look(name))]
-
-    def moved(self) -> str:
-        """The name that leads to another file now, or to none; "" in most cases."""
-        return next((name for name, known in self._files if not _same(_look(name), known)), "")
+        self.files = [(name, known) for name in names if (known := _look(name))]
+        """Their names, and what these led to at first."""
 
     def is_emptied(self) -> bool:
         """Whether the log is too short for what its index says. Called where the connection is in use."""
         frames = _frames(self._connection)
+        if not frames:
+            return False
         log = _look(self._log_name)
-        size = log.st_size if log else 0
+        if log is not None and log.st_size >= _LOG_HEADER_BYTES + frames * self._frame_bytes:
+            return False
         # A checkpoint by another program may have emptied it between the two looks: then the frames are fewer.
-        return (
-            0 < frames <= _frames(self._connection) and size < _LOG_HEADER_BYTES + frames * self._frame_bytes
-        )
+        return frames <= _frames(self._connection)
 
 
 def _frames(connection: apsw.Connection) -> int:
@@ -200,7 +205,3 @@ def _look(path: str | Path) -> os.stat_result | None:
         return None
     except OSError as error:
         raise StoreUnavailable(f"sqlite {path}: {error}") from error
-
-
-def _same(one: os.stat_result | None, other: os.stat_result) -> bool:
-    return one is not None and os.path.samestat(one, other)
