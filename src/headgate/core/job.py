@@ -2,13 +2,13 @@
 
 import enum
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from headgate.core.call import Lane
 from headgate.core.idempotency import KeyClaim
-from headgate.core.messages import Lane
 from headgate.core.record import RecordWrite
 
 PRIORITY_STEP_S: Final = 60.0
@@ -115,6 +115,43 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     finished_at: datetime | None
 
 
+def as_taken_in(new: "NewJob", *, at: float) -> Job:
+    """The record of a job at the moment it was stored."""
+    return Job(
+        id=new.id,
+        task=new.task,
+        state=JobState.PENDING,
+        tenant=new.tenant,
+        model=new.model or None,
+        lane=new.lane,
+        priority=new.priority,
+        attempts=0,
+        max_attempts=new.max_attempts,
+        generation=1,
+        crashes=0,
+        deferrals=0,
+        revivals=0,
+        dedup_key=new.dedup_key,
+        batch_id=new.batch_id,
+        hold=new.hold,
+        timeout_s=new.timeout_s,
+        webhook=new.webhook,
+        metadata=None if new.metadata is None else msgspec.json.decode(new.metadata),
+        progress=None,
+        input=msgspec.json.decode(new.input),
+        result=None,
+        error=None,
+        error_class=None,
+        reason=None,
+        history=(),
+        created_at=datetime.fromtimestamp(at, UTC),
+        run_at=datetime.fromtimestamp(new.run_at, UTC),
+        expires_at=datetime.fromtimestamp(new.expires_at, UTC),
+        started_at=None,
+        finished_at=None,
+    )
+
+
 class DeadLetter(Job, frozen=True, kw_only=True):
     """A job that needs a person, with the names under which such lists are usually kept."""
 
@@ -204,6 +241,19 @@ class Accepted(msgspec.Struct, frozen=True, gc=False):
 
     id: str
     created: bool = True
+
+
+class Submitted(msgspec.Struct, frozen=True, gc=False):
+    """A job that was accepted, and what was stored of it if it is new."""
+
+    id: str
+    created: bool
+    new: NewJob
+    at: float
+
+    def record(self) -> Job | None:
+        """The job as it was stored; None when a key led to one that was there already."""
+        return as_taken_in(self.new, at=self.at) if self.created else None
 
 
 class Edit(msgspec.Struct, frozen=True, gc=False):

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from headgate.core import events
 from headgate.core.batch_order import BATCH_TASK, batch_id_of
+from headgate.core.call import check_text
 from headgate.core.errors import InvalidRequest, JobFailed, StateConflict, UnknownJob
-from headgate.core.job import Accepted, Job, JobState
-from headgate.core.messages import check_text
+from headgate.core.job import Job, JobState, Submitted
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.jobs import JobFilter
 from headgate.core.record import RecordWrite
@@ -28,10 +28,19 @@ _ID: Final = re.compile(r"job_[0-9a-f]{12}[0-9A-Za-z_-]*")
 class JobHandle:
     """A job that was accepted. It will end, whether or not anybody waits."""
 
-    def __init__(self, jobs: "Jobs", job_id: str, tenant: str, *, created: bool = True) -> None:
+    def __init__(
+        self,
+        jobs: "Jobs",
+        job_id: str,
+        tenant: str,
+        *,
+        created: bool = True,
+        submitted: Submitted | None = None,
+    ) -> None:
         self.id = job_id
         self.created = created
         """False when an idempotency key or a dedup key led to a job that was there already."""
+        self._submitted = submitted
         self._jobs = jobs
         self._tenant = tenant
 
@@ -41,6 +50,11 @@ class JobHandle:
     async def job(self) -> Job:
         """The job as it is now."""
         return await self._jobs.get(self.id, tenant=self._tenant)
+
+    async def accepted(self) -> Job:
+        """The job as it was accepted; one that was there already, as it is now."""
+        record = None if self._submitted is None else self._submitted.record()
+        return await self.job() if record is None else record
 
     async def wait(self, timeout: float | None = None) -> Job:  # noqa: ASYNC109 - it is the caller's patience
         """The job once it has ended; `TimeoutError` when it has not within `timeout` seconds."""
@@ -244,8 +258,8 @@ class Jobs:
         await self._durable.start()
         return await self._durable.store.select(which, limit=limit, after=after)
 
-    def _handle(self, accepted: Accepted, tenant: str) -> JobHandle:
-        return JobHandle(self, accepted.id, tenant, created=accepted.created)
+    def _handle(self, submitted: Submitted, tenant: str) -> JobHandle:
+        return JobHandle(self, submitted.id, tenant, created=submitted.created, submitted=submitted)
 
     def _now(self) -> float:
         return self._clock.utc().timestamp()

@@ -8,7 +8,7 @@ import msgspec
 from headgate.core import events
 from headgate.core.errors import BacklogFull, InvalidRequest, KeyMismatch, RecordExists
 from headgate.core.idempotency import KeyClaim, KeyOutcome, Run, Unknown, kept_conflict
-from headgate.core.job import Accepted, NewJob
+from headgate.core.job import Accepted, NewJob, Submitted
 from headgate.core.ports.clock import Clock
 from headgate.core.record import RecordWrite
 from headgate.runner.durable import Durable
@@ -35,7 +35,7 @@ class Submitting:
         idempotency_key: str | None,
         endpoint: str,
         records: Sequence[RecordWrite],
-    ) -> Accepted:
+    ) -> Submitted:
         if not self._durable.started:
             await self._durable.start()
         now = self._now()
@@ -61,7 +61,7 @@ class Submitting:
         revivable: bool = True,
         inside: bool = False,
         bounded: bool = True,
-    ) -> Sequence[Accepted]:
+    ) -> Sequence[Submitted]:
         """All or none; an error names the index of the one that is wrong.
 
         `bounded=False`: whatever the tenant stores, and however full the disk is.
@@ -92,8 +92,8 @@ class Submitting:
 
     async def _accept(
         self, jobs: Sequence[NewJob], endpoint: str, *, bounded: bool = True
-    ) -> Sequence[Accepted]:
-        durable = self._durable
+    ) -> Sequence[Submitted]:
+        durable, now = self._durable, self._now()
         try:
             await durable.room.take(jobs[0].tenant, len(jobs))
         except BacklogFull:
@@ -103,9 +103,9 @@ class Submitting:
         try:
             if bounded:
                 async with durable.quota.bound() as quota:
-                    accepted = await self._accept_or_keep(jobs, quota)
+                    accepted = await self._accept_or_keep(jobs, quota, now)
             else:
-                accepted = await self._accept_or_keep(jobs, None)
+                accepted = await self._accept_or_keep(jobs, None, now)
         except KeyMismatch:
             self._emit(events.KeyUsed(endpoint=endpoint, outcome=KeyOutcome.MISMATCH))
             raise
@@ -128,13 +128,17 @@ class Submitting:
                     created=answer.created,
                 )
             )
-        return accepted
+        return [
+            Submitted(answer.id, answer.created, job, now) for job, answer in zip(jobs, accepted, strict=True)
+        ]
 
-    async def _accept_or_keep(self, jobs: Sequence[NewJob], quota: int | None) -> Sequence[Accepted]:
+    async def _accept_or_keep(
+        self, jobs: Sequence[NewJob], quota: int | None, now: float
+    ) -> Sequence[Accepted]:
         """That a record exists already is an answer, too, and is kept under the key as a job would be."""
         store = self._durable.store
         try:
-            return await store.accept(jobs, now=self._now(), quota=quota)
+            return await store.accept(jobs, now=now, quota=quota)
         except RecordExists as error:
             first = jobs[0]
             if first.key is None or error.replayed:

@@ -6,7 +6,7 @@ Two claimers take turns: while one half of the places is being claimed or writte
 import asyncio
 import contextlib
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Final
 
@@ -75,6 +75,11 @@ class Worker:
         """What of the last look is left, as far as this worker knows."""
         self._looked_at = -POLL_S
         self._bell = asyncio.Event()
+        """For those who wait until nothing runs."""
+        self._sleepers: deque[asyncio.Future[None]] = deque()
+        """Claimers at rest. News wakes one of them: the other would only find that there is nothing left."""
+        self._missed = False
+        """There was news while no claimer was at rest."""
         self._rang = True
         self._claimers: list[asyncio.Task[None]] = []
         self._stopping = False
@@ -101,7 +106,8 @@ class Worker:
         # A second call, for those in a hurry, finds nothing left to do here.
         unlisten, self._unlisten = self._unlisten, lambda: None
         unlisten()
-        self._bell.set()
+        for _ in range(CLAIMERS):
+            self._wake_one()
         await asyncio.gather(*self._claimers)
         await self._wait_for_all(drain_s)
         for attempt in tuple(self._running.values()):
@@ -166,6 +172,8 @@ class Worker:
         self._begin(claims)
         # If the other claimer has looked since, its news is fresher than ours.
         dry = self._note(wants, suspects, claims, fresh=self._looked is seen)
+        if claims and self._ready.lines and self._free() > 0:
+            self._wake_one()
         return bool(claims) or dry
 
     def _free(self) -> int:
@@ -236,24 +244,37 @@ class Worker:
 
     def _ring(self) -> None:
         self._rang = True
-        self._bell.set()
+        self._wake_one()
+
+    def _wake_one(self) -> None:
+        while self._sleepers:
+            sleeper = self._sleepers.popleft()
+            if not sleeper.done():
+                sleeper.set_result(None)
+                return
+        self._missed = True
 
     async def _rest(self, seconds: float) -> None:
-        """Until somebody rings, a place gets free, or this long."""
-        if self._stopping:
+        """Until there is news, a place gets free, or this long."""
+        if self._missed or self._stopping:
+            self._missed = False
             return
-        if not self._bell.is_set():
-            timer = asyncio.get_running_loop().call_later(seconds, self._wake)
-            try:
-                await self._bell.wait()
-            finally:
-                timer.cancel()
-        self._bell.clear()
+        loop = asyncio.get_running_loop()
+        sleeper: asyncio.Future[None] = loop.create_future()
+        self._sleepers.append(sleeper)
+        timer = loop.call_later(seconds, self._time_is_up, sleeper)
+        try:
+            await sleeper
+        finally:
+            timer.cancel()
+            with contextlib.suppress(ValueError):
+                self._sleepers.remove(sleeper)
 
-    def _wake(self) -> None:
-        """Time to look again, whether or not anybody rang."""
+    def _time_is_up(self, sleeper: "asyncio.Future[None]") -> None:
+        """Look again, whether or not there was news."""
         self._rang = True
-        self._bell.set()
+        if not sleeper.done():
+            sleeper.set_result(None)
 
     def _describe(self, name: str) -> str:
         """Asked from another thread: whose asyncio task this is. A job's own is called by its id."""
@@ -292,7 +313,7 @@ class Worker:
         # The place is free again; only its memory is not, until the store has answered.
         self._ended_unwritten += 1
         _add(self._by_tenant, attempt.claim.tenant, -1)
-        self._bell.set()
+        self._wake_one()
         self._conclude(attempt, outcome, self._written)
 
     def _conclude(
@@ -336,7 +357,9 @@ class Worker:
         if claim.crashes >= SUSPECT_AFTER:
             self._suspects -= 1
             self._rang = True
-        self._bell.set()
+        if not self._running:
+            self._bell.set()
+        self._wake_one()
 
     def _abandon_all(self) -> None:
         for attempt in tuple(self._running.values()):

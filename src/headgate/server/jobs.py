@@ -105,7 +105,8 @@ class JobRoutes:
         self._check_model(caller, asked)
         options = msgspec.structs.asdict(asked)
         handle = await self._gateway.jobs.submit(**options, idempotency_key=key, tenant=caller.tenant)
-        return accepted(await handle.job(), replayed=_is_replay(key, handle))
+        # From what was stored: a second look at the database could only say less of the acceptance.
+        return accepted(await handle.accepted(), replayed=_is_replay(key, handle))
 
     async def _submit_many(self, caller: Caller, asked: list[Submission], key: str | None) -> Response:
         for index, one in enumerate(asked):
@@ -113,9 +114,10 @@ class JobRoutes:
                 self._check_model(caller, one)
         jobs = self._gateway.jobs
         handles = await jobs.submit_many(asked, idempotency_key=key, tenant=caller.tenant)
-        states = await self._gateway.durable.store.states([handle.id for handle in handles])
+        known = [handle.id for handle in handles if not handle.created]
+        states = await self._gateway.durable.store.states(known) if known else {}
         taken = [
-            TakenIn(handle.id, one.task, states.get(handle.id))
+            TakenIn(handle.id, one.task, JobState.PENDING if handle.created else states.get(handle.id))
             for handle, one in zip(handles, asked, strict=True)
         ]
         return json_reply(page(taken), status=202, replayed=_is_replay(key, handles[0]))
