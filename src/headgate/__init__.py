@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headgate.blocking import BlockingGateway
     from headgate.calls.holding import HeldSlot
+    from headgate.calls.reply_stream import ReplyStream
     from headgate.calls.retry import RetryPolicy, classify
     from headgate.calls.router import ResponseRouter
-    from headgate.calls.streams import ReplyStream
-    from headgate.core.embeddings import EmbeddingReply, EmbeddingRequest, Embeddings
+    from headgate.core.answer import Answer, Chunk, Reply, Usage
+    from headgate.core.call import Call, Format, Lane, Request
     from headgate.core.errors import (
         BacklogFull,
         CallFailed,
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
     from headgate.core.events import AttemptEnded, Responded, RetryScheduled
     from headgate.core.failures import Failure, FailureKind, Scope
     from headgate.core.job import Attempt, DeadLetter, Job, JobState, Reason
-    from headgate.core.messages import Answer, Chunk, Lane, Reply, Request, Usage
+    from headgate.core.ports.provider import Provider
     from headgate.core.problems import InvalidSettings, Review
     from headgate.core.record import Record
     from headgate.core.retry import Jitter
@@ -86,12 +87,10 @@ __version__ = "0.2.0"
 
 # Loaded when first asked for, so that `import headgate` costs nothing and core can be imported alone.
 _HOMES = {
+    "headgate.core.answer": ("Answer", "Chunk", "Reply", "Usage"),
+    "headgate.core.call": ("Call", "Format", "Lane", "Request"),
+    "headgate.core.ports.provider": ("Provider",),
     "headgate.blocking": ("BlockingGateway",),
-    "headgate.core.embeddings": (
-        "EmbeddingReply",
-        "EmbeddingRequest",
-        "Embeddings",
-    ),
     "headgate.core.errors": (
         "BacklogFull",
         "CallFailed",
@@ -148,14 +147,6 @@ _HOMES = {
         "JobState",
         "Reason",
     ),
-    "headgate.core.messages": (
-        "Answer",
-        "Chunk",
-        "Lane",
-        "Reply",
-        "Request",
-        "Usage",
-    ),
     "headgate.core.problems": ("InvalidSettings", "Review"),
     "headgate.core.record": ("Record",),
     "headgate.core.retry": ("Jitter",),
@@ -165,7 +156,7 @@ _HOMES = {
         "classify",
     ),
     "headgate.calls.router": ("ResponseRouter",),
-    "headgate.calls.streams": ("ReplyStream",),
+    "headgate.calls.reply_stream": ("ReplyStream",),
     "headgate.fetching": ("fetch",),
     "headgate.gateway": ("Gateway",),
     "headgate.mounting": ("App", "AppCall", "AppReply", "AppRoute", "AppStream", "AppDoor", "AppKeyed"),
@@ -208,6 +199,7 @@ __all__ = [
     "AttemptEnded",
     "BacklogFull",
     "BlockingGateway",
+    "Call",
     "CallFailed",
     "CheckBroken",
     "Chunk",
@@ -217,13 +209,11 @@ __all__ = [
     "DeadlineUnreachable",
     "Draining",
     "DuplicateRequest",
-    "EmbeddingReply",
-    "EmbeddingRequest",
-    "Embeddings",
     "Failure",
     "FailureKind",
     "FetchRules",
     "Fetched",
+    "Format",
     "Gateway",
     "HeadgateError",
     "HeldSlot",
@@ -245,6 +235,7 @@ __all__ = [
     "PayloadTooLarge",
     "Preempted",
     "Prices",
+    "Provider",
     "ProviderFailure",
     "QueueFull",
     "QuotaExceeded",

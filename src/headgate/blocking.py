@@ -6,10 +6,10 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from headgate.calls.status import QueueStatus
-from headgate.core.embeddings import EmbeddingReply
+from headgate.core.answer import Chunk, Reply
+from headgate.core.call import Message, Request
 from headgate.core.errors import HeadgateError
 from headgate.core.job import Job, JobState
-from headgate.core.messages import Chunk, Message, Reply, Request
 from headgate.gateway import Gateway
 from headgate.machine.portal import Portal
 from headgate.runner.jobs import JobHandle
@@ -52,7 +52,7 @@ class BlockingGateway:
         """As `Gateway.complete_many`."""
         return self.run(lambda gateway: gateway.complete_many(requests, **options))
 
-    def embed(self, *, model: str, input: str | Sequence[str], **options: Any) -> EmbeddingReply:  # noqa: A002
+    def embed(self, *, model: str, input: str | Sequence[str], **options: Any) -> Reply:  # noqa: A002
         """As `Gateway.embed`."""
         return self.run(lambda gateway: gateway.embed(model=model, input=input, **options))
 

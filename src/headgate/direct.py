@@ -1,32 +1,37 @@
 """Direct calls, as the library's users make them: whole, streamed, many, embeddings, a slot held."""
 
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
-import msgspec
-
-from headgate.calls.call import Announce, AnyRequest, Call
+from headgate.calls.call import Check, RoutedCall
+from headgate.calls.fields import chat_fields, embedding_fields
 from headgate.calls.holding import HeldSlot, hold_slot
+from headgate.calls.keyed import KeyedRequests
 from headgate.calls.many import complete_many
-from headgate.calls.microbatch import Gatherer
-from headgate.calls.once import Asking, Once
+from headgate.calls.reply_stream import ReplyStream
 from headgate.calls.requests import Requests
 from headgate.calls.router import ResponseRouter
-from headgate.calls.routes import Balance, Gather, Routes
-from headgate.calls.streams import ReplyStream
-from headgate.calls.work import Check
-from headgate.core.embeddings import EmbeddingReply, EmbeddingRequest, check_embedding, read_input
+from headgate.calls.routes import Balance, Routes
+from headgate.core.answer import Reply
+from headgate.core.call import (
+    Format,
+    Lane,
+    Message,
+    Request,
+    check_messages,
+    check_names,
+    check_text,
+    read_lane,
+)
 from headgate.core.errors import DeadlineExceeded, HeadgateError, InvalidRequest
-from headgate.core.messages import Lane, Message, Reply, Request, check_request, check_text, read_lane
 from headgate.core.ports.clock import Clock
 from headgate.core.retry import RetryPolicy
-from headgate.machine.context import origin
 from headgate.runner.payloads import fingerprinted
 
-_encode_reply = msgspec.json.Encoder().encode
-_decode_reply = msgspec.json.Decoder(Reply).decode
+KEYED: Final = "complete"
+"""Where the idempotency keys of library calls are apart from those of HTTP, whose bodies are compared byte by byte."""
 
 
 class DirectCalls:
@@ -36,21 +41,21 @@ class DirectCalls:
         self,
         routes: Routes,
         requests: Requests,
-        once: Once,
-        router: ResponseRouter,
+        keyed: KeyedRequests,
         *,
-        join: Callable[[], Awaitable[None]],
         clock: Clock,
         new_id: Callable[[], str],
     ) -> None:
         self.routes = routes
-        self.router = router
-        self._requests = requests
-        self._once = once
-        self._join = join
+        self.requests = requests
+        self.keyed = keyed
         self._clock = clock
         self._new_id = new_id
-        self._gatherers: dict[tuple[str, Lane, str, RetryPolicy | None, bool], Gatherer] = {}
+
+    @property
+    def router(self) -> ResponseRouter:
+        """Routes the answers of micro-batches to their callers."""
+        return self.requests.gatherers.router
 
     async def complete(
         self,
@@ -73,12 +78,21 @@ class DirectCalls:
         generated anew with the slot in hand, up to the policy's attempts. `params` go to the provider.
         With an `idempotency_key` the same request gets the same answer for 72 hours, across crashes too.
         """
-        request = self._request(model, messages, lane, agent_id, request_id, tenant, params)
-        _check_callable("check", check)
-        call = self._call(request, deadline_s, retry)
-        if idempotency_key is not None:
-            return await self._complete_once(request, call, check, idempotency_key)
-        return await self._complete(request, call, check)
+        call = self._begin(
+            model,
+            chat_fields(messages, params),
+            lane=lane,
+            deadline_s=deadline_s,
+            agent_id=agent_id,
+            check=check,
+            retry=retry,
+            request_id=request_id,
+            tenant=tenant,
+        )
+        if idempotency_key is None:
+            return await self.requests.answer(call)
+        body = fingerprinted([model, messages, params], what="the request")
+        return await self.keyed.answer(call, idempotency_key, body, scope=KEYED)
 
     def stream(
         self,
@@ -97,8 +111,19 @@ class DirectCalls:
 
         Failures are retried until the first content; after it a broken stream raises `StreamCut`.
         """
-        request = self._request(model, messages, lane, agent_id, request_id, tenant, params)
-        return ReplyStream(self._requests, request, self._call(request, deadline_s, retry))
+        fields = {"stream_options": {"include_usage": True}, **chat_fields(messages, params)}
+        call = self._begin(
+            model,
+            fields,
+            stream=True,
+            lane=lane,
+            deadline_s=deadline_s,
+            agent_id=agent_id,
+            retry=retry,
+            request_id=request_id,
+            tenant=tenant,
+        )
+        return ReplyStream(self.requests.stream(call))
 
     async def complete_many(
         self,
@@ -128,9 +153,18 @@ class DirectCalls:
             left_s = ends_at - self._clock.now()
             if left_s <= 0:
                 raise DeadlineExceeded(f"{request.model}: not sent, the time for all of them was up")
-            patience_s = None if deadline_s is None else left_s
-            call = self._requests.call(request, deadline_s=patience_s, policy=retry)
-            return await self._complete(request, call, check, insist=True)
+            call = self.requests.begin(
+                request.id,
+                request.model,
+                chat_fields(request.messages, request.params),
+                lane=request.lane,
+                tenant=request.tenant,
+                agent_id=request.agent_id,
+                deadline_s=None if deadline_s is None else left_s,
+                policy=retry,
+                check=check,
+            )
+            return await self.requests.answer(call, insist=True)
 
         return await complete_many(asked, ask, self._in_flight_bound)
 
@@ -146,28 +180,24 @@ class DirectCalls:
         request_id: str | None = None,
         tenant: str = "local",
         **params: Any,
-    ) -> EmbeddingReply:
+    ) -> Reply:
         """One vector per text, in their order, or raise a `HeadgateError` that says what to do next.
 
         `input` is a text or a list of up to 2048. They travel in one call, and are retried and fall back
         together. `params` go to the provider.
         """
-        request = EmbeddingRequest(
-            id=self._new_id() if request_id is None else request_id,
-            model=model,
-            input=read_input(input),
-            params=params,
-            lane=read_lane(lane),
-            tenant=tenant,
+        call = self._begin(
+            model,
+            embedding_fields(input, params),
+            wanted=Format.EMBEDDINGS,
+            lane=lane,
+            deadline_s=deadline_s,
             agent_id=agent_id,
+            retry=retry,
+            request_id=request_id,
+            tenant=tenant,
         )
-        check_embedding(request)
-        call = self._call(request, deadline_s, retry)
-        self._requests.take_off(request)
-        try:
-            return await self._requests.embed(request, call)
-        finally:
-            self._requests.land(request)
+        return await self.requests.answer(call)
 
     @asynccontextmanager
     async def hold_slot(
@@ -186,102 +216,63 @@ class DirectCalls:
         _check_deadline(deadline_s)
         check_text("model", model)
         check_text("tenant", tenant)
-        now = self._clock.now()
-        total_s = self.routes.find(model).timeouts.total_s
-        deadline = math.inf if deadline_s is None else now + deadline_s
-        call = Call(
-            model=model,
-            request_ids=(self._new_id(),),
-            started_at=now,
-            since=now,
-            deadline=min(now + total_s, deadline),
-            lane=read_lane(lane),
-            tenant=tenant,
-            origin=origin(),
+        call = self.requests.begin_slot(
+            self._new_id(), model, lane=read_lane(lane), tenant=tenant, deadline_s=deadline_s
         )
-        async with hold_slot(self._requests, call, deadline) as slot:
+        deadline = math.inf if deadline_s is None else self._clock.now() + deadline_s
+        async with hold_slot(self.requests, call, deadline) as slot:
             yield slot
 
     # ---- Inside -----------------------------------------------------------------------------------
 
-    async def _complete(
-        self, request: Request, call: Call, check: Check | None, *, insist: bool = False
-    ) -> Reply:
-        route = self.routes.find(request.model)
-        size = route.most_inputs
-        self._requests.take_off(request)
-        try:
-            if size == 1 or (route.gather is None and not insist):
-                return await self._requests.complete(request, call, check, insist=insist)
-            return await self._gather(request, call, check, route.gather or Gather(size=size), size)
-        finally:
-            self._requests.land(request)
-
-    async def _complete_once(self, request: Request, call: Call, check: Check | None, key: str) -> Reply:
-        """Alone, never in a micro-batch: its crash must be its own."""
-        body = fingerprinted([request.model, request.messages, request.params], what="the request")
-        await self._join()
-
-        async def ask(announce: Announce) -> Reply:
-            self._requests.take_off(request)
-            call.announce = announce
-            try:
-                return await self._requests.complete(request, call, check)
-            finally:
-                self._requests.land(request)
-
-        asking = Asking(ask, _encode_reply, _decode_reply)
-        return await self._once.reply(request.tenant, "complete", key, body, asking, deadline=call.deadline)
-
-    async def _gather(
-        self, request: Request, call: Call, check: Check | None, gather: Gather, most_inputs: int
-    ) -> Reply:
-        key = (request.model, request.lane, request.tenant, call.policy, call.waits)
-        gatherer = self._gatherers.get(key)
-        if gatherer is None:
-            fitting = Gather(size=min(gather.size, most_inputs), wait_ms=gather.wait_ms)
-            gatherer = self._gatherers[key] = Gatherer(self._requests, self.router, fitting)
-        try:
-            return await gatherer.ask(request, call, check)
-        finally:
-            if gatherer.idle and self._gatherers.get(key) is gatherer:
-                del self._gatherers[key]
+    def _begin(
+        self,
+        model: str,
+        fields: Mapping[str, Any],
+        *,
+        wanted: Format = Format.CHAT,
+        stream: bool = False,
+        lane: Lane | str,
+        deadline_s: float | None,
+        agent_id: str | None,
+        check: Check | None = None,
+        retry: RetryPolicy | None,
+        request_id: str | None,
+        tenant: str,
+    ) -> RoutedCall:
+        _check_deadline(deadline_s)
+        _check_policy(retry)
+        _check_callable("check", check)
+        request_id = self._new_id() if request_id is None else request_id
+        check_names(request_id, model, tenant, agent_id)
+        return self.requests.begin(
+            request_id,
+            model,
+            fields,
+            wanted=wanted,
+            stream=stream,
+            lane=read_lane(lane),
+            tenant=tenant,
+            agent_id=agent_id,
+            deadline_s=deadline_s,
+            policy=retry,
+            check=check,
+        )
 
     def _in_flight_bound(self, model: str) -> int:
         """As many as the model's slots take, and a few more that wait so that no slot idles."""
         route = self.routes.find(model)
         shared = route.upstreams if route.balance is Balance.LEAST_BUSY else route.upstreams[:1]
         slots = sum(upstream.gate.rules.slots for upstream in shared)
-        return (slots + max(1, slots // 4)) * route.most_inputs
-
-    def _request(
-        self,
-        model: str,
-        messages: Sequence[Message],
-        lane: Lane | str,
-        agent_id: str | None,
-        request_id: str | None,
-        tenant: str,
-        params: Mapping[str, Any],
-    ) -> Request:
-        request = Request(
-            id=self._new_id() if request_id is None else request_id,
-            model=model,
-            messages=messages,
-            params=params,
-            lane=read_lane(lane),
-            tenant=tenant,
-            agent_id=agent_id,
-        )
-        check_request(request)
-        return request
+        return (slots + max(1, slots // 4)) * route.max_calls
 
     def _item(
         self, item: Request | Mapping[str, Any], *, model: str | None, lane: Lane | str
     ) -> Request | HeadgateError:
         try:
             request = item if isinstance(item, Request) else self._from_mapping(item, model, lane)
-            check_request(request)
+            check_names(request.id, request.model, request.tenant, request.agent_id)
+            check_messages(request.messages)
             self.routes.find(request.model)
         except InvalidRequest as error:
             return error
@@ -295,12 +286,14 @@ class DirectCalls:
         fields = {"model": model, "lane": lane, "agent_id": None, "request_id": None, "tenant": "local"}
         known = {name: item.get(name, default) for name, default in fields.items()}
         params = {name: value for name, value in item.items() if name not in fields and name != "messages"}
-        return self._request(messages=item.get("messages", ()), params=params, **known)
-
-    def _call(self, request: AnyRequest, deadline_s: float | None, retry: RetryPolicy | None) -> Call:
-        _check_deadline(deadline_s)
-        _check_policy(retry)
-        return self._requests.call(request, deadline_s=deadline_s, policy=retry)
+        known["lane"] = read_lane(known["lane"])
+        request_id = known.pop("request_id")
+        return Request(
+            id=self._new_id() if request_id is None else request_id,
+            messages=item.get("messages", ()),
+            params=params,
+            **known,
+        )
 
 
 def _check_deadline(deadline_s: object) -> None:

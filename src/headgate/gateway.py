@@ -5,11 +5,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from headgate.batches import Batches, Files
+from headgate.calls.keyed import KeyedRequests
 from headgate.calls.models import Models
 from headgate.calls.once import Once
-from headgate.calls.relaying import Relaying
 from headgate.calls.requests import Requests
-from headgate.calls.router import ResponseRouter
 from headgate.calls.routes import Routes
 from headgate.calls.status import QueueStatus, queue_status
 from headgate.core import events
@@ -48,8 +47,9 @@ class Gateway(DirectCalls):
         reload: Callable[[Any], None],
     ) -> None:
         once = Once(durable.store, durable.idempotency, durable.node, clock, fanout, durable.quota)
-        router = ResponseRouter(on_stray=lambda lost: fanout(events.StrayAnswer(request_id=lost)))
-        super().__init__(routes, requests, once, router, join=durable.join, clock=clock, new_id=new_id)
+        keyed = KeyedRequests(requests, once, durable.join)
+        super().__init__(routes, requests, keyed, clock=clock, new_id=new_id)
+        self._once = once
         self._close_parts = close_parts
         self._reload = reload
         self.jobs = Jobs(durable, clock, fanout)
@@ -64,14 +64,6 @@ class Gateway(DirectCalls):
         self.batches = Batches(self.jobs, files, durable, clock=clock, check_model=routes.check)
         self._fanout = fanout
         self._durable = durable
-        self.wire = Relaying(
-            requests,
-            once,
-            durable.join,
-            clock,
-            gathered=lambda request, call: self._complete(request, call, None),
-        )
-        """Requests in OpenAI's format, as they come over HTTP."""
 
     def status(self, tenant: str = "local") -> QueueStatus:
         """Queues and slots of all gates, summed and one by one; `accepting` as this tenant's calls would find it."""
@@ -110,7 +102,7 @@ class Gateway(DirectCalls):
 
     async def landed(self, within_s: float) -> None:
         """Wait until no call is on its way, but no longer than this."""
-        await self._requests.landed(within_s)
+        await self.requests.landed(within_s)
 
     async def aclose(self, drain_s: float = DRAIN_S) -> None:
         """Refuse new calls, dismiss those who wait, let those in flight finish for a while, close everything.
@@ -119,9 +111,8 @@ class Gateway(DirectCalls):
         """
         self.routes.close()
         working = asyncio.ensure_future(self._durable.stop_working(drain_s))
-        for gatherer in list(self._gatherers.values()):
-            await gatherer.aclose()
-        await self._requests.landed(drain_s)
+        await self.requests.gatherers.aclose()
+        await self.requests.landed(drain_s)
         await working
         await self.models.aclose()
         await self._once.aclose()

@@ -14,9 +14,9 @@ import msgspec
 
 from headgate.batches.folder import Draft, sweep
 from headgate.core.batch_order import BATCH_TASK, LONGEST_WINDOW_S
+from headgate.core.call import check_text
 from headgate.core.errors import InvalidRequest, QuotaExceeded, StateConflict, StoreUnavailable, UnknownFile
 from headgate.core.job import JobState
-from headgate.core.messages import check_text
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.jobs import JobFilter
 from headgate.core.record import Record, RecordWrite

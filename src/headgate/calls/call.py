@@ -1,24 +1,24 @@
-"""One call on its way: what it needs from a gate, and what it has been through so far."""
+"""One call in progress: what it asks for, which way it takes, and what it has been through so far."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from headgate.core.answer import Answer
 from headgate.core.budget import RetryBudget
-from headgate.core.embeddings import EmbeddingRequest, embedding_tokens
+from headgate.core.call import Call
 from headgate.core.errors import CallFailed, HeadgateError, Refused
 from headgate.core.failures import CLOSED
-from headgate.core.messages import Lane, Request, reserve_tokens
 from headgate.core.retry import RetryPolicy
-from headgate.core.ticket import CHAT
-from headgate.core.wire import Endpoint, WireRequest, wire_tokens
+
+if TYPE_CHECKING:
+    from headgate.calls.routes import Route
 
 Announce = Callable[[], Awaitable[None]]
-
-AnyRequest: TypeAlias = Request | EmbeddingRequest | WireRequest
-"""What a call may carry. Only the work it does knows which."""
+Check = Callable[[Answer], object]
+"""Raises ValueError (or returns False) when an answer is not usable; the answer is then generated anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,24 +37,32 @@ class Setback:
         return isinstance(self.error, Refused)
 
 
-class Call(msgspec.Struct, kw_only=True, eq=False):
-    """The envelope of one or more requests that travel together. One deadline over everything."""
+class RoutedCall(Call, kw_only=True, eq=False):
+    """A call with its route, its one deadline and its account.
 
-    model: str
+    In a micro-batch several calls travel together: then this one carries them, and their ids.
+    """
+
+    route: "Route"
+    """The model's upstreams, looked up once."""
     request_ids: tuple[str, ...]
     started_at: float
     deadline: float
     since: float
     """From when its waiting counts; a job's call has waited since the job was due."""
-    lane: Lane = Lane.INTERACTIVE
-    tenant: str = "local"
-    endpoint: str = CHAT
-    """What is asked of the model: a hold applies to one endpoint."""
     tokens: int = 0
-    size_bytes: int = 0
-    """Of the body that is kept while it waits."""
+    """Reserved for it."""
+    check: Check | None = None
+    changes: Iterator[Mapping[str, Any]] | None = None
+    """After each answer that cannot be used, the next of these sets other fields."""
+    plain: bool = False
+    """One whole answer, for which nothing but its deadline has a bound of time."""
+    alone: bool = False
+    """Never part of a micro-batch."""
+    many: tuple[Call, ...] = ()
+    """The chats that one call of the provider answers together."""
     origin: str | None = None
-    """The HTTP request or the job that it is made for, where that is not the request it carries."""
+    """The HTTP request or the job that it is made for, where that is not the call itself."""
     policy: RetryPolicy | None = None
     """Overrides the model's own policy; a job's calls are single attempts."""
     announce: Announce | None = None
@@ -67,6 +75,8 @@ class Call(msgspec.Struct, kw_only=True, eq=False):
     """Provider calls made, over all upstreams."""
     cost_usd: float = 0.0
     """What its answers cost, the unusable ones too, as far as their price is known."""
+    answer_cost_usd: float | None = None
+    """What its last answer cost; None when the price is not known."""
     unpriced: int = 0
     """Its answers whose price is not known."""
     queue_s: float = 0.0
@@ -74,17 +84,15 @@ class Call(msgspec.Struct, kw_only=True, eq=False):
     """How long a stream's first content took, from the start."""
     upstream_s: float = 0.0
     """Spent with providers, and asleep between attempts: what is left of the whole is queueing and our own work."""
-    waits: bool = True
-    """Waits while an upstream is closed; else it is refused."""
-    tries: dict[str, int] = {}
+    tries: dict[str, int] = msgspec.field(default_factory=dict)
     """Attempts by upstream: a call that is dispatched again goes on where it was."""
-    faults: dict[str, int] = {}
+    faults: dict[str, int] = msgspec.field(default_factory=dict)
     """Failed attempts that count against it, by upstream."""
-    later: dict[str, float] = {}
+    later: dict[str, float] = msgspec.field(default_factory=dict)
     """When each upstream that refused this call may be asked again."""
-    finished: dict[str, Setback] = {}
+    finished: dict[str, Setback] = msgspec.field(default_factory=dict)
     """The upstreams that have failed this call for good, and how."""
-    admitted: set[str] = set()
+    admitted: set[str] = msgspec.field(default_factory=set)
     """The upstreams that have let it in to wait or to call: it does not count against their depth again."""
     prepaid: RetryBudget | None = None
     """The budget that has paid for its next attempt."""
@@ -101,42 +109,3 @@ class Call(msgspec.Struct, kw_only=True, eq=False):
         if self.prepaid is not None:
             self.prepaid.give_back()
             self.prepaid = None
-
-    @classmethod
-    def of(
-        cls, request: AnyRequest, *, started_at: float, deadline: float, policy: RetryPolicy | None = None
-    ) -> "Call":
-        return cls(
-            model=request.model,
-            request_ids=(request.id,),
-            started_at=started_at,
-            deadline=deadline,
-            since=started_at,
-            lane=request.lane,
-            tenant=request.tenant,
-            endpoint=_endpoint(request),
-            tokens=_tokens(request),
-            size_bytes=request.size_bytes if isinstance(request, WireRequest) else 0,
-            policy=policy,
-            waits=not isinstance(request, WireRequest) or request.wait,
-        )
-
-
-def _endpoint(request: AnyRequest) -> str:
-    match request:
-        case WireRequest(endpoint=endpoint):
-            return endpoint.value
-        case EmbeddingRequest():
-            return Endpoint.EMBEDDINGS.value
-        case _:
-            return CHAT
-
-
-def _tokens(request: AnyRequest) -> int:
-    match request:
-        case WireRequest():
-            return wire_tokens(request)
-        case EmbeddingRequest():
-            return embedding_tokens(request)
-        case _:
-            return reserve_tokens(request)

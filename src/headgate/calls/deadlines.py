@@ -7,36 +7,74 @@ cancellation from elsewhere stays one.
 import asyncio
 import math
 
+import msgspec
+
 from headgate.machine.clock import TIMER_SLACK_S
 
 
-class Deadline:
+class Deadline(msgspec.Struct, eq=False):
     """One call's. `leave` it however the call ends; `missed` says whether its cancellation was ours."""
 
-    __slots__ = ("_cancels", "_deadlines", "_rung", "_task", "at")
-
-    def __init__(self, deadlines: "Deadlines", at: float, task: "asyncio.Task[object]") -> None:
-        self.at = at
-        self._deadlines = deadlines
-        self._task = task
-        self._cancels = task.cancelling()
-        self._rung = False
+    at: float
+    waiting: "dict[Deadline, None]"
+    task: "asyncio.Task[object]"
+    cancels: int
+    """How often the task was cancelled before."""
+    rung: bool = False
 
     def ring(self) -> None:
-        self._rung = True
-        self._task.cancel()
+        self.rung = True
+        self.task.cancel()
 
     def missed(self) -> bool:
         """To be asked once, when the call was cancelled. False when somebody else wants it cancelled too."""
-        rung, self._rung = self._rung, False
-        return rung and self._task.uncancel() <= self._cancels
+        rung, self.rung = self.rung, False
+        return rung and self.task.uncancel() <= self.cancels
 
     def leave(self) -> None:
-        self._deadlines.forget(self)
-        if self._rung:
-            # It rang, and somebody inside made another error of it: nobody else is to hear of it.
-            self._rung = False
-            self._task.uncancel()
+        # The timer stays: it rings in vain once, which is cheaper than to set it for every call.
+        self.waiting.pop(self, None)
+        if self.rung:
+            # It rang, and the call ended with another error: no other code is to see the cancellation.
+            self.rung = False
+            self.task.uncancel()
+
+
+class Alarm(msgspec.Struct, eq=False):
+    """A bound of time on a part of what the running task does, at a fraction of what `asyncio.timeout` costs.
+
+    `off` it in any case; `missed` says whether a cancellation was its.
+    """
+
+    task: "asyncio.Task[object]"
+    cancels: int
+    timer: asyncio.TimerHandle | None = None
+    rung: bool = False
+
+    def ring(self) -> None:
+        self.rung = True
+        self.task.cancel()
+
+    def missed(self) -> bool:
+        """To be asked once, when the task was cancelled. False when other code wants it cancelled too."""
+        rung, self.rung = self.rung, False
+        return rung and self.task.uncancel() <= self.cancels
+
+    def off(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        if self.rung:
+            self.rung = False
+            self.task.uncancel()
+
+
+def alarm_at(at: float) -> Alarm:
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("a call must be made inside a task")
+    alarm = Alarm(task, task.cancelling())
+    alarm.timer = asyncio.get_running_loop().call_at(at, alarm.ring)
+    return alarm
 
 
 class Deadlines:
@@ -52,15 +90,11 @@ class Deadlines:
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a call must be made inside a task")
-        deadline = Deadline(self, at, task)
+        deadline = Deadline(at, self._waiting, task, task.cancelling())
         self._waiting[deadline] = None
         if at < self._rings_at:
             self._set(at)
         return deadline
-
-    def forget(self, deadline: Deadline) -> None:
-        # The timer stays: it rings for nobody once, which is cheaper than to set it for every call.
-        self._waiting.pop(deadline, None)
 
     def _set(self, at: float) -> None:
         if self._timer is not None:

@@ -7,20 +7,21 @@ wire formats, HTTP or what is inside a message.
 import asyncio
 import logging
 from collections.abc import Container, Mapping
-from typing import Final, Generic, TypeVar, cast
+from typing import Final, cast
 
 import msgspec
 
-from headgate.calls.call import Call, Setback
+from headgate.calls.call import RoutedCall, Setback
 from headgate.calls.deadlines import Deadlines
 from headgate.calls.gate import ChooseAgain
 from headgate.calls.hedge import Attempt, Race
 from headgate.calls.retries import Retries
 from headgate.calls.routes import Route, Routes
+from headgate.calls.sending import OpenStream, Result
 from headgate.calls.setback import count_attempts, from_refusal, soonest
 from headgate.calls.upstream import Emit, Failed, Upstream
-from headgate.calls.work import Work
 from headgate.core import events
+from headgate.core.answer import Answer
 from headgate.core.errors import (
     CallFailed,
     DeadlineExceeded,
@@ -36,7 +37,6 @@ from headgate.core.ticket import Ticket
 from headgate.machine.context import REQUEST_IDS
 
 logger = logging.getLogger("headgate")
-T = TypeVar("T")
 PATIENCE_SHARE: Final = 0.25
 """Of the time that is left, so much at most is spent on preferring the first upstream."""
 BUDGET_REST_S: Final = 10.0
@@ -45,14 +45,25 @@ LEAST_WAIT_S: Final = 0.001
 """A shorter time at a gate is no wait to tell of."""
 
 
-class Served(msgspec.Struct, Generic[T], eq=False):
+class Served(msgspec.Struct, eq=False):
     """A result, with the slot it came through still held: whoever gets this must `release` it."""
 
-    result: T
+    result: Result | None
+    """None where only a slot was asked for."""
     upstream: Upstream
     ticket: Ticket
     number: int = 0
     """Which attempt on this upstream it was."""
+
+    @property
+    def answer(self) -> Answer:
+        assert isinstance(self.result, Answer)  # noqa: S101 - the call asked for one
+        return self.result
+
+    @property
+    def opened(self) -> OpenStream:
+        assert isinstance(self.result, OpenStream)  # noqa: S101 - the call asked for one
+        return self.result
 
     def release(self) -> None:
         self.upstream.gate.leave(self.ticket)
@@ -69,10 +80,11 @@ class Dispatcher:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._deadlines = Deadlines()
 
-    async def run(self, call: Call, work: Work[T] | None) -> Served[T]:
+    async def run(self, call: RoutedCall, *, only_slot: bool = False) -> Served:
         """Serve a call before its deadline, or raise the error its caller shall see."""
-        self._stay_on_one_loop()
-        route = self.routes.find(call.model)
+        if self._loop is not asyncio.get_running_loop():
+            self._stay_on_one_loop()
+        route = call.route
         call.waits = call.waits and route.wait
         deadline = self._deadlines.enter(call.deadline)
         before = REQUEST_IDS.set(call.request_ids)
@@ -83,7 +95,7 @@ class Dispatcher:
             while (upstream := self._choose(call, route, refused)) is not None:
                 if before_it is not None and upstream is not before_it:
                     self._fell_back(call, before_it, upstream, why)
-                outcome = await self._visit(call, upstream, route, work, refused)
+                outcome = await self._visit(call, upstream, route, refused, only_slot=only_slot)
                 if isinstance(outcome, Served):
                     return outcome
                 before_it, why = upstream, "waiting"
@@ -98,22 +110,19 @@ class Dispatcher:
                 raise deadline_passed(call, self.clock.now()) from stop
             raise
         finally:
-            call.give_back()
+            if call.prepaid is not None:
+                call.give_back()
             REQUEST_IDS.reset(before)
             deadline.leave()
 
-    def check_room(self, call: Call) -> None:
+    def check_room(self, call: RoutedCall) -> None:
         """Refuse at sight when all of the model's upstreams are full; otherwise nothing is promised."""
-        upstreams = self.routes.find(call.model).upstreams
+        upstreams = call.route.upstreams
         ticket = _ticket(call)
         if all(upstream.gate.admission.full(ticket) for upstream in upstreams):
             error = upstreams[0].gate.refuse_full(ticket)
             self._refused(call, upstreams[0], error)
             raise error
-
-    async def acquire(self, call: Call) -> Served[None]:
-        """A slot of the first upstream that takes the call, with nothing sent yet."""
-        return await self.run(call, None)
 
     def _stay_on_one_loop(self) -> None:
         loop = asyncio.get_running_loop()
@@ -122,7 +131,7 @@ class Dispatcher:
         elif self._loop is not loop:
             raise RuntimeError("this gateway belongs to another event loop; open one in each")
 
-    def _choose(self, call: Call, route: Route, refused: Container[str]) -> Upstream | None:
+    def _choose(self, call: RoutedCall, route: Route, refused: Container[str]) -> Upstream | None:
         """Where the answer is expected first; among equals the order decides. None: no upstream is left."""
         if len(route.upstreams) == 1:
             only = route.upstreams[0]
@@ -149,9 +158,9 @@ class Dispatcher:
         return next(upstream for upstream, in_s in zip(left, answers_in, strict=True) if in_s <= latest)
 
     async def _visit(
-        self, call: Call, upstream: Upstream, route: Route, work: Work[T] | None, refused: Container[str]
-    ) -> Served[T] | Setback | None:
-        """One upstream: wait at its gate, then attempt until served or told to go. Without work the slot is all.
+        self, call: RoutedCall, upstream: Upstream, route: Route, refused: Container[str], *, only_slot: bool
+    ) -> Served | Setback | None:
+        """One upstream: wait at its gate, then attempt until served or rejected.
 
         None: the call has to wait before its next attempt, there or elsewhere.
         """
@@ -161,12 +170,12 @@ class Dispatcher:
         try:
             if (until := call.later.get(upstream.name)) is not None and until > self.clock.now():
                 await self._sit_out(call, until)
-            if not upstream.gate.walks_in(ticket):
+            if not upstream.gate.admission.walks_in(ticket, self.clock.now()):
                 await self._enter(call, upstream, ticket, returning=upstream.name in call.admitted)
             call.admitted.add(upstream.name)
-            if work is None:
-                return Served(cast("T", None), upstream, ticket)
-            return await self._attempts(call, work, upstream, ticket, route, others=ticket.movable)
+            if only_slot:
+                return Served(None, upstream, ticket)
+            return await self._attempts(call, upstream, ticket, route, others=ticket.movable)
         except ChooseAgain:
             call.admitted.add(upstream.name)
             return None
@@ -175,18 +184,18 @@ class Dispatcher:
         finally:
             upstream.visitors -= 1
 
-    def _others(self, call: Call, route: Route, upstream: Upstream, refused: Container[str]) -> bool:
+    def _others(self, call: RoutedCall, route: Route, upstream: Upstream, refused: Container[str]) -> bool:
         return any(
             other is not upstream and other.name not in refused and other.name not in call.finished
             for other in route.upstreams
         )
 
-    async def _sit_out(self, call: Call, until: float) -> None:
+    async def _sit_out(self, call: RoutedCall, until: float) -> None:
         wait_s = until - self.clock.now()
         await self.clock.sleep(wait_s)
         call.upstream_s += wait_s
 
-    def _fell_back(self, call: Call, upstream: Upstream, following: Upstream, reason: str) -> None:
+    def _fell_back(self, call: RoutedCall, upstream: Upstream, following: Upstream, reason: str) -> None:
         self.emit(
             events.FellBack(
                 request_ids=call.request_ids,
@@ -199,7 +208,7 @@ class Dispatcher:
         )
 
     async def _enter(
-        self, call: Call, upstream: Upstream, ticket: Ticket, *, returning: bool = False
+        self, call: RoutedCall, upstream: Upstream, ticket: Ticket, *, returning: bool = False
     ) -> None:
         asked_at = self.clock.now()
         try:
@@ -214,8 +223,8 @@ class Dispatcher:
                 self._waited(call, upstream, wait_s)
 
     async def _attempts(
-        self, call: Call, work: Work[T], upstream: Upstream, ticket: Ticket, route: Route, *, others: bool
-    ) -> Served[T] | Setback | None:
+        self, call: RoutedCall, upstream: Upstream, ticket: Ticket, route: Route, *, others: bool
+    ) -> Served | Setback | None:
         name = upstream.name
         number = call.tries.get(name, 0)
         keep = False
@@ -226,9 +235,9 @@ class Dispatcher:
                 call.prepaid = None
                 try:
                     if route.hedging is None or call.goes_back:
-                        result = await upstream.attempt(ticket, call, work, number)
+                        result = await upstream.attempt(ticket, call, number)
                     else:
-                        result, winner = await self._race(call, work, upstream, ticket, number, route)
+                        result, winner = await self._race(call, upstream, ticket, number, route)
                         if winner.ticket is not ticket and not isinstance(result, Failed):
                             return Served(result, winner.upstream, winner.ticket, winner.number)
                 except Preempted:
@@ -253,13 +262,13 @@ class Dispatcher:
                 upstream.gate.leave(ticket)
 
     async def _race(
-        self, call: Call, work: Work[T], upstream: Upstream, ticket: Ticket, number: int, route: Route
-    ) -> tuple[T | Failed, Attempt[T]]:
+        self, call: RoutedCall, upstream: Upstream, ticket: Ticket, number: int, route: Route
+    ) -> tuple[Result | Failed, Attempt]:
         """The first attempt, and a second one elsewhere if it is slow and a slot is free there at once."""
         hedging = cast("Hedging", route.hedging)
         hedging.begun()
 
-        def second() -> Attempt[T] | None:
+        def second() -> Attempt | None:
             now = self.clock.now()
             for other in (*(one for one in route.in_order() if one is not upstream), upstream):
                 if other.name in call.finished or call.later.get(other.name, now) > now:
@@ -269,17 +278,17 @@ class Dispatcher:
                     since=call.since,
                     lane=call.lane,
                     tenant=call.tenant,
-                    endpoint=call.endpoint,
+                    endpoint=call.format.value,
                     tokens=call.tokens,
                 )
                 if other.gate.enters_at_once(rival):
                     return Attempt(other, rival, call.tries.get(other.name, 0) + 1)
             return None
 
-        race = Race(call, work, Attempt(upstream, ticket, number), hedging, clock=self.clock, emit=self.emit)
+        race = Race(call, Attempt(upstream, ticket, number), hedging, clock=self.clock, emit=self.emit)
         return await race.run(second)
 
-    async def _begin(self, call: Call, upstream: Upstream) -> None:
+    async def _begin(self, call: RoutedCall, upstream: Upstream) -> None:
         if call.prepaid is not None and call.prepaid is not upstream.budget:
             call.prepaid.give_back()  # It was for another attempt elsewhere.
         if upstream.name not in call.tries:
@@ -294,7 +303,7 @@ class Dispatcher:
         if announce is not None:
             await announce()
 
-    async def _in_hand(self, call: Call, upstream: Upstream, ticket: Ticket, wait_s: float) -> bool:
+    async def _in_hand(self, call: RoutedCall, upstream: Upstream, ticket: Ticket, wait_s: float) -> bool:
         """Sleep exactly as long as was logged, slot in hand, if that is short; True when the call may start then."""
         if wait_s > upstream.gate.rules.hold_wait_s:
             return False
@@ -302,7 +311,7 @@ class Dispatcher:
             await self._sleep(call, upstream, ticket, wait_s)
         return upstream.gate.renew(ticket)
 
-    async def _sleep(self, call: Call, upstream: Upstream, ticket: Ticket, wait_s: float) -> None:
+    async def _sleep(self, call: RoutedCall, upstream: Upstream, ticket: Ticket, wait_s: float) -> None:
         ticket.asleep = True
         try:
             await self.clock.sleep(wait_s)
@@ -316,7 +325,7 @@ class Dispatcher:
                 )
             )
 
-    def _waited(self, call: Call, upstream: Upstream, wait_s: float) -> None:
+    def _waited(self, call: RoutedCall, upstream: Upstream, wait_s: float) -> None:
         self.emit(
             events.WaitEnded(
                 request_ids=call.request_ids,
@@ -328,7 +337,7 @@ class Dispatcher:
             )
         )
 
-    def _refused(self, call: Call, upstream: Upstream, error: HeadgateError) -> None:
+    def _refused(self, call: RoutedCall, upstream: Upstream, error: HeadgateError) -> None:
         self.emit(
             events.RequestRefused(
                 request_ids=call.request_ids,
@@ -342,12 +351,12 @@ class Dispatcher:
         )
 
 
-def _ticket(call: Call, *, movable: bool = False) -> Ticket:
+def _ticket(call: RoutedCall, *, movable: bool = False) -> Ticket:
     return Ticket(
         since=call.since,
         lane=call.lane,
         tenant=call.tenant,
-        endpoint=call.endpoint,
+        endpoint=call.format.value,
         deadline=call.deadline,
         tokens=call.tokens,
         size_bytes=call.size_bytes,
@@ -357,14 +366,14 @@ def _ticket(call: Call, *, movable: bool = False) -> Ticket:
     )
 
 
-def _told(call: Call, error: HeadgateError) -> HeadgateError:
+def _told(call: RoutedCall, error: HeadgateError) -> HeadgateError:
     """A gate that refuses knows nothing of the calls made elsewhere before."""
     if isinstance(error, Refused | CallFailed | DeadlineExceeded):
         error.attempts = max(error.attempts, call.attempts)
     return error
 
 
-def _last_word(call: Call, refused: Mapping[str, Setback]) -> HeadgateError:
+def _last_word(call: RoutedCall, refused: Mapping[str, Setback]) -> HeadgateError:
     """A job gets a real failure, which counts; other callers get the earliest time to retry."""
     setbacks = [*call.finished.values(), *refused.values()]
     failed = [setback for setback in setbacks if not setback.refused] if call.goes_back else []
@@ -379,7 +388,7 @@ class _RefusedAtGate(Exception):
         self.error = error
 
 
-def deadline_passed(call: Call, now: float) -> DeadlineExceeded:
+def deadline_passed(call: RoutedCall, now: float) -> DeadlineExceeded:
     waited = f"{call.queue_s:.1f} s in the queue" if call.queue_s else "not queued"
     error = DeadlineExceeded(
         f"{call.model}: no answer within {now - call.started_at:.1f} s ({waited}, {count_attempts(call.attempts)} made)"

@@ -10,10 +10,10 @@ from typing import Any
 
 from headgate.calls.refusals import to_error
 from headgate.core.admission import Admission
+from headgate.core.call import Lane
 from headgate.core.errors import HeadgateError, Preempted
 from headgate.core.gate_rules import Door, GateRules, GateStatus, Refusal
 from headgate.core.intake import Closed, News
-from headgate.core.messages import Lane
 from headgate.core.operator_pause import OperatorPause
 from headgate.core.ports.clock import Chance, Clock
 from headgate.core.start import Outcome
@@ -44,10 +44,6 @@ class Gate:
         self._timer: asyncio.TimerHandle | None = None
         self._rings_at: float | None = None
         """Kept here, not read from the timer: uvloop returns a plain Handle for a time that is almost now."""
-
-    def walks_in(self, ticket: Ticket) -> bool:
-        """Nobody waits and a slot is free: it is the ticket's, at once."""
-        return self.admission.walks_in(ticket, self._clock.now())
 
     def enters_at_once(self, ticket: Ticket) -> bool:
         """Hold a slot now, if nobody waits for one and nothing stands in the way."""
@@ -170,9 +166,6 @@ class Gate:
 
     def status(self, tenant: str) -> GateStatus:
         return self.admission.status(self._clock.now(), tenant)
-
-    def may_preempt(self, ticket: Ticket) -> bool:
-        return self.rules.preempt and ticket.lane is Lane.BATCH
 
     @contextmanager
     def preemptible(self, ticket: Ticket) -> Iterator[None]:

@@ -3,54 +3,52 @@
 import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 import msgspec
 
-from headgate.calls.call import Call
+from headgate.calls.call import RoutedCall
+from headgate.calls.sending import OpenStream, Result, close_stream
 from headgate.calls.upstream import Emit, Failed, Upstream
-from headgate.calls.work import Opened, Work, close_stream
 from headgate.core import events
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.hedging import Hedging
 from headgate.core.ports.clock import Clock
 from headgate.core.ticket import Ticket
 
-T = TypeVar("T")
 LOOK_S: Final = 0.1
 """So often a slow call looks for a place for its second attempt."""
 LEAST_S: Final = 0.001
 """No timer is shorter: one that rings early is set again."""
 
 
-class Attempt(msgspec.Struct, Generic[T], eq=False):
+class Attempt(msgspec.Struct, eq=False):
     """One of the two: where it runs, and the slot it holds."""
 
     upstream: Upstream
     ticket: Ticket
     number: int
 
-    def run(self, call: Call, work: Work[T]) -> Coroutine[None, None, T | Failed]:
-        return self.upstream.attempt(self.ticket, call, work, self.number)
+    def run(self, call: RoutedCall) -> Coroutine[None, None, Result | Failed]:
+        return self.upstream.attempt(self.ticket, call, self.number)
 
 
-class Race(Generic[T]):
+class Race:
     """One call whose first attempt may get a rival. The slot of the first belongs to whoever began the race."""
 
     def __init__(
-        self, call: Call, work: Work[T], first: Attempt[T], hedging: Hedging, *, clock: Clock, emit: Emit
+        self, call: RoutedCall, first: Attempt, hedging: Hedging, *, clock: Clock, emit: Emit
     ) -> None:
         self._call = call
-        self._work = work
         self._first = first
         self._hedging = hedging
         self._clock = clock
         self._emit = emit
-        self._tasks: dict[asyncio.Task[T | Failed], Attempt[T]] = {}
-        self._winner: Attempt[T] | None = None
+        self._tasks: dict[asyncio.Task[Result | Failed], Attempt] = {}
+        self._winner: Attempt | None = None
         self._spent_s = self._begun = 0.0
 
-    async def run(self, second: Callable[[], Attempt[T] | None]) -> tuple[T | Failed, Attempt[T]]:
+    async def run(self, second: Callable[[], Attempt | None]) -> tuple[Result | Failed, Attempt]:
         """The result, and the attempt it came from. `second` finds a place for the second attempt, if there is one."""
         self._spent_s, self._begun = self._call.upstream_s, self._clock.now()
         first = self._begin(self._first)
@@ -63,14 +61,14 @@ class Race(Generic[T]):
 
     def _left_s(self) -> float | None:
         """Until the first attempt has taken too long; None while nobody knows what that is."""
-        after_s = self._hedging.after_s(streamed=self._work.stays_open)
+        after_s = self._hedging.after_s(streamed=self._call.stream)
         return None if after_s is None else self._begun + after_s - self._clock.now()
 
     def _look_in_s(self) -> float:
         left_s = self._left_s()
         return LOOK_S if left_s is None or left_s <= 0 else max(LEAST_S, left_s)
 
-    def _seconded(self, second: Callable[[], Attempt[T] | None]) -> bool:
+    def _seconded(self, second: Callable[[], Attempt | None]) -> bool:
         """Begin the second attempt, if it is time, the share allows it and there is a place for it."""
         left_s = self._left_s()
         # Sums of times are rounded.
@@ -82,12 +80,12 @@ class Race(Generic[T]):
         self._begin(other)
         return True
 
-    def _begin(self, attempt: Attempt[T]) -> "asyncio.Task[T | Failed]":
-        task = asyncio.create_task(attempt.run(self._call, self._work))
+    def _begin(self, attempt: Attempt) -> "asyncio.Task[Result | Failed]":
+        task = asyncio.create_task(attempt.run(self._call))
         self._tasks[task] = attempt
         return task
 
-    async def _first_answer(self, first: "asyncio.Task[T | Failed]") -> tuple[T | Failed, Attempt[T]]:
+    async def _first_answer(self, first: "asyncio.Task[Result | Failed]") -> tuple[Result | Failed, Attempt]:
         """A failure waits for the other; if both fail, the first attempt's failure is the call's."""
         running = set(self._tasks)
         while running:
@@ -117,7 +115,7 @@ class Race(Generic[T]):
 
     def _note_times(self) -> None:
         """Failures do not say how long answers take. An attempt that is stopped would have taken at least so long."""
-        now, streamed = self._clock.now(), self._work.stays_open
+        now, streamed = self._clock.now(), self._call.stream
         after_s = self._hedging.after_s(streamed=streamed)
         for task, attempt in self._tasks.items():
             took_s = now - attempt.ticket.attempt_at
@@ -125,17 +123,17 @@ class Race(Generic[T]):
             if late or (task.done() and _answered(task)):
                 self._hedging.took(took_s, streamed=streamed)
 
-    async def _drop(self, task: "asyncio.Task[T | Failed]", attempt: Attempt[T]) -> None:
+    async def _drop(self, task: "asyncio.Task[Result | Failed]", attempt: Attempt) -> None:
         """Close a stream that opened too late, and give back the slot of the second attempt."""
         if attempt is self._winner:
             return
         upstream, ticket = attempt.upstream, attempt.ticket
         opened = task.result() if _answered(task) else None
         try:
-            if isinstance(opened, Opened):
-                await close_stream(opened.chunks)
+            if isinstance(opened, OpenStream):
+                await close_stream(opened.pieces)
         finally:
-            if isinstance(opened, Opened):
+            if isinstance(opened, OpenStream):
                 upstream.free_tokens(ticket)
                 stopped = Failure(kind=FailureKind.CANCELLED)
                 upstream.tell_attempt(self._call, attempt.number, ticket.attempt_at, stopped, None)
@@ -144,7 +142,7 @@ class Race(Generic[T]):
 
     def _close_books(self) -> None:
         # Both ran at the same time: the caller waited once. A stream that goes on counts its own time, from its start.
-        winner = self._winner if self._work.stays_open else None
+        winner = self._winner if self._call.stream else None
         until = self._clock.now() if winner is None else winner.ticket.attempt_at
         self._call.upstream_s = self._spent_s + until - self._begun
         if len(self._tasks) > 1:
@@ -164,5 +162,5 @@ class Race(Generic[T]):
         )
 
 
-def _answered(task: "asyncio.Task[T | Failed]") -> bool:
+def _answered(task: "asyncio.Task[Result | Failed]") -> bool:
     return not (task.cancelled() or task.exception() or isinstance(task.result(), Failed))

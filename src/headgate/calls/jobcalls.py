@@ -4,19 +4,20 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from headgate.calls.call import AnyRequest, Call
+from headgate.calls.call import Check
+from headgate.calls.fields import chat_fields, embedding_fields
 from headgate.calls.requests import Requests
 from headgate.calls.routes import Balance, Route, Routes
 from headgate.calls.upstream import Upstream
-from headgate.calls.work import Check
-from headgate.core.embeddings import EmbeddingReply, EmbeddingRequest, check_embedding, read_input
+from headgate.core.answer import Answer, Reply
+from headgate.core.call import Format, Message
 from headgate.core.errors import InvalidRequest, UnknownModel
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.job import Claim
-from headgate.core.messages import Message, Reply, Request, check_request
 from headgate.core.metering import Meter
 from headgate.core.ports.calls import Llm
 from headgate.core.retry import GiveUp, RetryPolicy, Wait
+from headgate.formats.foreign_bodies import UNREADABLE
 
 
 class SingleAttempt(RetryPolicy):
@@ -76,6 +77,14 @@ def _batch_places(upstream: Upstream) -> int:
     return max(1, slots - rules.reserved_slots) + waiting
 
 
+def _check_that_it_is_readable(answer: Answer) -> None:
+    """Direct calls pass a body on without reading all of it, but a job's result is stored to be read later."""
+    try:
+        answer.json()
+    except UNREADABLE as error:
+        raise ValueError(f"the answer is not valid JSON: {error}") from None
+
+
 class _JobLlm:
     """One run's way to its model."""
 
@@ -111,6 +120,19 @@ class _JobLlm:
         self.cost_usd = 0.0
         self.unpriced = 0
 
+    async def send(
+        self,
+        fields: Mapping[str, Any],
+        *,
+        wanted: Format = Format.CHAT,
+        size_bytes: int = 0,
+        model: str | None = None,
+    ) -> Reply:
+        """A body as it came, without its model: what the provider answers is the reply's body."""
+        return await self._ask(
+            wanted, fields, model=model, size_bytes=size_bytes, check=_check_that_it_is_readable
+        )
+
     async def complete(
         self,
         *,
@@ -123,23 +145,8 @@ class _JobLlm:
     ) -> Reply:
         changes = () if isinstance(regenerations, int) else regenerations
         most = regenerations if isinstance(regenerations, int) else len(regenerations)
-        request = Request(
-            id=self._new_id(),
-            model=self._model(model),
-            messages=messages,
-            params={**(params or {}), **more},
-            lane=self._claim.lane,
-            tenant=self._claim.tenant,
-        )
-        check_request(request)
-        call = self._call(request, _single_attempt(most))
-        try:
-            reply = await self._requests.complete(request, call, check, changes=changes)
-        finally:
-            self._count(call)
-        self._spend(reply.usage.total_tokens)
-        self.upstream = reply.upstream
-        return reply
+        fields = chat_fields(messages, {**(params or {}), **more})
+        return await self._ask(Format.CHAT, fields, model=model, check=check, most=most, changes=changes)
 
     async def embed(
         self,
@@ -148,21 +155,47 @@ class _JobLlm:
         model: str | None = None,
         params: Mapping[str, Any] | None = None,
         **more: Any,
-    ) -> EmbeddingReply:
-        request = EmbeddingRequest(
-            id=self._new_id(),
-            model=self._model(model),
-            input=read_input(input),
-            params={**(params or {}), **more},
-            lane=self._claim.lane,
-            tenant=self._claim.tenant,
+    ) -> Reply:
+        fields = embedding_fields(input, {**(params or {}), **more})
+        return await self._ask(Format.EMBEDDINGS, fields, model=model)
+
+    async def _ask(
+        self,
+        wanted: Format,
+        fields: Mapping[str, Any],
+        *,
+        model: str | None,
+        size_bytes: int = 0,
+        check: Check | None = None,
+        most: int = REGENERATIONS,
+        changes: Sequence[Mapping[str, Any]] = (),
+    ) -> Reply:
+        """Waiting counts from the moment the job was due; a job's later attempts pay from the budget."""
+        claim = self._claim
+        call = self._requests.begin(
+            self._new_id(),
+            self._model(model),
+            fields,
+            wanted=wanted,
+            size_bytes=size_bytes,
+            lane=claim.lane,
+            tenant=claim.tenant,
+            policy=_single_attempt(most),
+            check=check,
         )
-        check_embedding(request)
-        call = self._call(request, _single_attempt(REGENERATIONS))
+        call.deadline = min(call.deadline, self._deadline)
+        call.since -= max(0.0, self._age_s())
+        call.changes = iter(changes)
+        call.alone = call.goes_back = True
+        call.repeats = claim.attempts > 1
+        call.spend = self._spend
+        self._enter(call.tokens)
         try:
-            reply = await self._requests.embed(request, call)
+            reply = await self._requests.answer(call)
         finally:
-            self._count(call)
+            self.calls += call.attempts
+            self.cost_usd += call.cost_usd
+            self.unpriced += call.unpriced
         self._spend(reply.usage.total_tokens)
         self.upstream = reply.upstream
         return reply
@@ -189,11 +222,6 @@ class _JobLlm:
         if self._meter is not None:
             self._meter.used(tokens, self._requests.dispatcher.clock.now())
 
-    def _count(self, call: Call) -> None:
-        self.calls += call.attempts
-        self.cost_usd += call.cost_usd
-        self.unpriced += call.unpriced
-
     def _model(self, asked: str | None) -> str:
         if not (named := asked or self._claim.model):
             raise InvalidRequest(
@@ -205,15 +233,3 @@ class _JobLlm:
 
     def _age_s(self) -> float:
         return self._requests.dispatcher.clock.utc().timestamp() - self._claim.run_at
-
-    def _call(self, request: AnyRequest, policy: SingleAttempt) -> Call:
-        """Waiting counts from the moment the job was due; a job's later attempts pay from the budget."""
-        claim = self._claim
-        call = self._requests.call(request, deadline_s=None, policy=policy)
-        call.deadline = min(call.deadline, self._deadline)
-        call.since -= max(0.0, self._age_s())
-        call.goes_back = True
-        call.repeats = claim.attempts > 1
-        call.spend = self._spend
-        self._enter(call.tokens)
-        return call

@@ -2,15 +2,15 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from types import TracebackType
 from typing import Any, Final, Self
 
-from headgate.calls.relay import RelayStream
+from headgate.calls.call import RoutedCall
+from headgate.calls.streams import CallStream
+from headgate.core.answer import Reply, Usage
 from headgate.core.errors import StateConflict, StreamCut
 from headgate.core.failures import Failure, FailureKind
-from headgate.core.messages import Usage
-from headgate.core.wire import WireReply, WireRequest
 
 MOST_KEPT_BYTES: Final = 64 * 1024 * 1024
 """A stream under a key is kept whole, at the upstream's pace and not at its readers': one without an end would fill the memory."""
@@ -23,7 +23,7 @@ class Broadcast:
     def __init__(self, body: bytes) -> None:
         self.body = body
         """Of the request: only the same one may listen."""
-        self.stream: RelayStream | None = None
+        self.stream: CallStream | None = None
         self.pieces: list[bytes] = []
         """Whole lines, up to the end marker. The end comes with the reply, once it is settled which answer counts."""
         self.written: str | None = None
@@ -31,7 +31,7 @@ class Broadcast:
         self.readers = 0
         self._waiting: set[asyncio.Future[None]] = set()
 
-    async def run(self, stream: RelayStream, request: WireRequest, took_s: Callable[[], float]) -> WireReply:
+    async def run(self, stream: CallStream, call: RoutedCall) -> Reply:
         """Write it to its end. What breaks it goes to whoever waits for the reply."""
         if self.pieces:
             # Its first writer ran out of time in the middle; its readers cannot be given another beginning.
@@ -59,15 +59,15 @@ class Broadcast:
                 if marker:
                     end.append(held)
                     held = b""
-        self.written = request.id
-        return WireReply(
-            request_id=request.id,
-            model=request.model,
+        self.written = call.id
+        return Reply(
+            request_id=call.id,
+            model=call.model,
             upstream=stream.upstream or "",
             body=b"".join([*self.pieces, held, *end]),
             usage=stream.usage or Usage(0, 0, estimated=True),
             attempts=stream.attempts,
-            latency_ms=took_s() * 1000,
+            latency_ms=stream.latency_ms,
             queue_ms=stream.queue_ms,
         )
 
@@ -90,7 +90,7 @@ class KeyedStream:
     def __init__(
         self,
         request_id: str,
-        reply: Coroutine[Any, Any, WireReply],
+        reply: Coroutine[Any, Any, Reply],
         live: Broadcast,
         on_close: Callable[[], None],
     ) -> None:
@@ -101,7 +101,7 @@ class KeyedStream:
         self._live = live
         self._seen = 0
         self._ended = False
-        self._told: WireReply | None = None
+        self._told: Reply | None = None
 
     @property
     def replayed(self) -> bool:
@@ -170,6 +170,12 @@ class KeyedStream:
             raise StopAsyncIteration
         return rest
 
+    async def pump(self, sink: Callable[[bytes], bool], caught_up: Callable[[], Awaitable[object]]) -> None:
+        """All pieces to `sink`, to the end, at the reader's pace."""
+        async for piece in self:
+            if sink(piece):
+                await caught_up()
+
     def _rest(self, recorded: bytes) -> bytes:
         """What is still missing of the recorded answer, which may be another process's."""
         begun = b"".join(self._live.pieces[: self._seen])
@@ -203,7 +209,7 @@ class KeyedStream:
                 piece.cancel()
 
 
-def _look_at(reply: "asyncio.Task[WireReply]") -> None:
+def _look_at(reply: "asyncio.Task[Reply]") -> None:
     """A reader who has left does not hear how it ended, and that is all right."""
     if not reply.cancelled():
         reply.exception()

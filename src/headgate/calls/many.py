@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
+from headgate.core.answer import Reply
+from headgate.core.call import Request
 from headgate.core.errors import HeadgateError
-from headgate.core.messages import Reply, Request
 
 Ask = Callable[[Request], Awaitable[Reply]]
 

@@ -1,79 +1,132 @@
-"""Micro-batches: gather requests for a model, send them in one call, route each answer back by its id.
+"""Micro-batches: gather calls for a model, send them as one, route each answer back by its id.
 
-A batch is a transport detail. Each item succeeds, fails or is retried alone. A call that fails as a whole, or in all its
-items alike, is retried as a whole: asking ten times over would be a storm. A rejected one is taken apart, because
-one bad item must not fail its neighbours.
+Chats travel together where the provider's wire format takes many at once; embeddings travel as one request with
+several inputs. A batch is a transport detail: each call succeeds, fails or is retried alone. A batch that fails as a
+whole, or in all its calls alike, is retried as a whole: ten retries at once would be a storm. A rejected one is taken
+apart, because one bad call must not fail its neighbours.
 """
 
 import asyncio
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
-from headgate.calls.call import Call, Setback
+import msgspec
+
+from headgate.calls.call import RoutedCall, Setback
 from headgate.calls.dispatcher import deadline_passed
-from headgate.calls.requests import Requests
 from headgate.calls.router import ResponseRouter
 from headgate.calls.routes import Gather
+from headgate.calls.sending import checked, usage_of
+from headgate.calls.setback import from_failure
 from headgate.calls.upstream import Failed, Upstream
-from headgate.calls.work import Check, Complete, CompleteMany, flaw_of
+from headgate.core import events
+from headgate.core.answer import Answer, Reply
+from headgate.core.call import Format
 from headgate.core.errors import CheckBroken, Draining, HeadgateError, RequestRejected
 from headgate.core.failures import Failure, FailureKind
-from headgate.core.messages import Answer, Reply, Request
 from headgate.core.ports.provider import ItemAnswer
+from headgate.formats import embeddings
+from headgate.formats.reading import NoAnswer
+
+if TYPE_CHECKING:
+    from headgate.calls.requests import Requests
 
 _UNANSWERED = Failure(
     kind=FailureKind.TRANSIENT, message="the provider left this item out of its answer", code="item_missing"
 )
 
 
+class Gatherers:
+    """All micro-batches of a process. Calls that differ in what a batch must have in common do not meet."""
+
+    def __init__(self, requests: "Requests") -> None:
+        emit = requests.dispatcher.emit
+        self.router = ResponseRouter(on_stray=lambda lost: emit(events.StrayAnswer(request_id=lost)))
+        self._requests = requests
+        self._by_key: dict[Hashable, Gatherer] = {}
+
+    def find(self, call: RoutedCall, *, insist: bool = False) -> "Gatherer | None":
+        """Where this call is gathered with others; None when it goes alone."""
+        route = call.route
+        key: Hashable = None
+        if (route.gather is None and not insist) or call.alone:
+            return None
+        if call.format is Format.EMBEDDINGS:
+            if route.gather is None or not 0 < len(embeddings.entries_of(call)) < route.gather.size:
+                return None
+            if (fields := embeddings.other_fields(call)) is None:
+                return None  # Its provider says what is wrong.
+            # JSON as it came and the values of a library's caller do not mix.
+            size, key = route.gather.size, (call.size_bytes > 0, fields)
+        elif call.format is Format.CHAT and route.max_calls > 1:
+            size = route.max_calls if route.gather is None else min(route.gather.size, route.max_calls)
+        else:
+            return None
+        place = (call.model, call.format, key, call.lane, call.tenant, call.policy, call.waits)
+        gatherer = self._by_key.get(place)
+        if gatherer is None:
+            gather = route.gather or Gather()
+            fitting = Gather(size=size, wait_ms=gather.wait_ms)
+            gatherer = self._by_key[place] = Gatherer(
+                self._requests, self.router, fitting, lambda: self._by_key.pop(place, None)
+            )
+        return gatherer
+
+    async def aclose(self) -> None:
+        for gatherer in list(self._by_key.values()):
+            await gatherer.aclose()
+
+
 class _Item:
-    """One asker's request. Its task, once it has one of its own, stops when the asker leaves."""
+    """One caller's call. Its task, once it has one of its own, stops when the caller leaves."""
 
-    __slots__ = ("batch", "call", "check", "request", "task")
+    __slots__ = ("batch", "call", "size", "task")
 
-    def __init__(self, request: Request, call: Call, check: Check | None) -> None:
-        self.request = request
+    def __init__(self, call: RoutedCall) -> None:
         self.call = call
-        self.check = check
+        self.size = len(embeddings.entries_of(call)) if call.format is Format.EMBEDDINGS else 1
         self.batch: _Batch | None = None
         self.task: asyncio.Task[None] | None = None
 
 
 class _Batch:
-    """One call for several askers; it stops when the last of them has left."""
+    """One call for several callers; it stops when the last of them has left."""
 
     __slots__ = ("asked", "call", "items", "task")
 
     def __init__(self, items: list[_Item]) -> None:
-        self.call = _together(items)
+        self.call = _together([item.call for item in items])
         self.call.spend = self._lose
-        self.items = {item.request.id: item for item in items}
-        self.asked = frozenset(self.items)
+        self.items = {item.call.id: item for item in items}
+        self.asked = tuple(item.call for item in items)
         self.task: asyncio.Task[None] | None = None
         for item in items:
             item.batch = self
 
     def _lose(self, _tokens: int) -> None:
-        """Each of its askers by itself."""
+        """Each of its callers by itself."""
         for item in self.items.values():
             item.call.lose()
 
     def leave(self, item: _Item) -> None:
-        if self.items.pop(item.request.id, None) is not None and item.task is None and self.call.attempts:
+        if self.items.pop(item.call.id, None) is not None and item.task is None and self.call.attempts:
             item.call.lose()
         if not self.items and self.task is not None:
             self.task.cancel()
 
 
 class Gatherer:
-    """Collects requests of one model, lane, tenant and retry policy until the batch is full or old enough."""
+    """Collects calls until the batch is full or old enough."""
 
-    def __init__(self, requests: Requests, router: ResponseRouter, gather: Gather) -> None:
+    def __init__(
+        self, requests: "Requests", router: ResponseRouter, gather: Gather, on_idle: Callable[[], object]
+    ) -> None:
         self._requests = requests
         self._dispatcher = requests.dispatcher
         self._router = router
         self._gather = gather
+        self._on_idle = on_idle
         self._open: dict[str, _Item] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._closes_at = math.inf
@@ -81,32 +134,22 @@ class Gatherer:
         self._asking: set[_Item] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
-    @property
-    def idle(self) -> bool:
-        return not self._asking
-
-    async def ask(self, request: Request, call: Call, check: Check | None = None) -> Reply:
-        """Join the open batch and wait for the own answer, no longer than the own deadline."""
+    async def ask(self, call: RoutedCall) -> Reply:
+        """Join the open batch and wait for the own reply, no longer than the own deadline."""
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._router.register(request, future)
-        item = _Item(request, call, check)
+        self._router.register(call, future)
+        item = _Item(call)
         self._asking.add(item)
         try:
             self._join(item)
-            reply = await self._in_time(item, future)
-        except asyncio.CancelledError:
-            self._requests.cancelled(request, call)
-            raise
-        except Exception as error:
-            self._requests.failed(request, call, error)
-            raise
+            return await self._in_time(item, future)
         finally:
             self._asking.discard(item)
             self._leave(item)
             if future.done() and not future.cancelled():
-                future.exception()  # Seen, also when the asker was cancelled at the same instant.
-        self._requests.answered(request, call, reply)
-        return reply
+                future.exception()  # Seen, also when the caller was cancelled at the same instant.
+            if not self._asking:
+                self._on_idle()
 
     async def _in_time(self, item: _Item, future: asyncio.Future[Reply]) -> Reply:
         scope = asyncio.timeout_at(item.call.deadline)
@@ -119,7 +162,7 @@ class Gatherer:
             raise deadline_passed(item.call, self._dispatcher.clock.now()) from None
 
     async def aclose(self) -> None:
-        """Stop all batches; whoever still asks is told."""
+        """Stop all batches; callers that still wait get an error."""
         self._stop_timer()
         for item in list(self._asking):
             self._fail(item, Draining("the gateway is shutting down", retry_after_s=1.0))
@@ -131,8 +174,10 @@ class Gatherer:
     # ---- Gathering --------------------------------------------------------------------------------
 
     def _join(self, item: _Item) -> None:
-        self._open[item.request.id] = item
-        if len(self._open) >= self._gather.size:
+        if sum(one.size for one in self._open.values()) + item.size > self._gather.size:
+            self._close_batch()
+        self._open[item.call.id] = item
+        if sum(one.size for one in self._open.values()) >= self._gather.size:
             self._close_batch()
             return
         now = self._dispatcher.clock.now()
@@ -145,7 +190,7 @@ class Gatherer:
 
     def _leave(self, item: _Item) -> None:
         """The asker is gone: so is its request, and the call once nobody else needs it."""
-        self._open.pop(item.request.id, None)
+        self._open.pop(item.call.id, None)
         if item.batch is not None:
             item.batch.leave(item)
         if item.task is not None:
@@ -173,23 +218,35 @@ class Gatherer:
     # ---- Sending ----------------------------------------------------------------------------------
 
     async def _send(self, batch: _Batch) -> None:
-        items = list(batch.items.values())
         call = batch.call
-        work = CompleteMany([item.request for item in items])
         try:
-            served = await self._requests.run(call, work, insist=True)
+            served = await self._requests.insist(call)
         except HeadgateError as error:
             self._share_story(batch, call)
             self._failed_whole(batch, error)
             return
         served.release()
         self._share_story(batch, call)
-        self._route(batch, served.result, served.upstream)
+        if call.many:
+            self._route(batch, cast("Sequence[ItemAnswer]", served.result), served.upstream)
+            return
+        try:
+            answers = embeddings.split_answer(served.answer, batch.asked)
+        except NoAnswer as error:
+            failed = Failed(Failure(kind=FailureKind.BROKEN, message=str(error), code="bad_envelope"))
+            name, why = served.upstream.name, "its answer cannot be shared out"
+            self._failed_whole(
+                batch, from_failure(failed, upstream=name, attempts=call.attempts, why=why).error
+            )
+            return
+        items = [ItemAnswer(one.id, answer) for one, answer in zip(batch.asked, answers, strict=True)]
+        self._route(batch, items, served.upstream)
 
-    def _share_story(self, batch: _Batch, call: Call) -> None:
+    def _share_story(self, batch: _Batch, call: RoutedCall) -> None:
         """What the call went through, each of its items went through."""
         for item in batch.items.values():
             item.call.attempts, item.call.queue_s = call.attempts, call.queue_s
+            item.call.upstream_s = call.upstream_s
             item.call.tries, item.call.finished = dict(call.tries), dict(call.finished)
             item.call.faults, item.call.later = dict(call.faults), dict(call.later)
 
@@ -208,7 +265,7 @@ class Gatherer:
             item = batch.items.pop(answer.request_id, None)
             if item is not None:
                 self._judge(item, answer.outcome, upstream)
-            elif answer.request_id not in batch.asked:
+            elif answer.request_id not in batch.call.request_ids:
                 self._router.stray(answer.request_id)
         for item in list(batch.items.values()):
             self._again(item, _UNANSWERED, upstream)
@@ -218,8 +275,9 @@ class Gatherer:
         if isinstance(outcome, Failure):
             self._again(item, outcome, upstream)
             return
+        check = item.call.check
         try:
-            flaw = flaw_of(outcome, item.check)
+            flaw = outcome.flaw or (checked(outcome, check) if check is not None else None)
         except CheckBroken as error:
             self._fail(item, error)
             return
@@ -236,7 +294,7 @@ class Gatherer:
         number = item.call.tries.get(upstream.name, 1)
         others = [
             other
-            for other in self._dispatcher.routes.find(item.request.model).upstreams
+            for other in item.call.route.upstreams
             if other is not upstream and other.name not in item.call.finished
         ]
         decision = self._dispatcher.retries.decide(item.call, upstream, failed, number, others=bool(others))
@@ -256,33 +314,49 @@ class Gatherer:
 
     async def _alone(self, item: _Item) -> None:
         try:
-            served = await self._requests.run(item.call, Complete(item.request, item.check), insist=True)
+            served = await self._requests.insist(item.call)
         except HeadgateError as error:
             self._fail(item, error)
             return
         served.release()
-        self._answer(item, served.result, served.upstream)
+        self._answer(item, served.answer, served.upstream)
 
     def _answer(self, item: _Item, answer: Answer, upstream: Upstream) -> None:
-        self._router.resolve(self._requests.reply(item.request, item.call, answer, upstream.name))
+        call = item.call
+        if answer.usage is None:
+            answer = msgspec.structs.replace(answer, usage=usage_of(call, answer))
+        if item.batch is not None and item.task is None and answer.usage is not None:
+            call.answer_cost_usd = upstream.cost(answer.usage)
+            call.cost_usd += call.answer_cost_usd or 0.0
+        self._router.resolve(self._requests.reply(call, answer, upstream.name))
 
     def _fail(self, item: _Item, error: HeadgateError) -> None:
-        self._router.resolve_error(item.request.id, error)
+        self._router.resolve_error(item.call.id, error)
 
 
-def _together(items: list[_Item]) -> Call:
-    """The envelope of all: one place in the queue, as long as any of them has time."""
-    first = items[0].call
-    started_at = min(item.call.started_at for item in items)
-    return Call(
-        model=first.model,
-        request_ids=tuple(item.request.id for item in items),
+def _together(calls: list[RoutedCall]) -> RoutedCall:
+    """The call of all: one place in the queue, as long as any of them has time."""
+    first = calls[0]
+    started_at = min(call.started_at for call in calls)
+    together = msgspec.structs.replace(
+        first,
+        request_ids=tuple(call.id for call in calls),
         started_at=started_at,
         since=started_at,
-        deadline=max(item.call.deadline for item in items),
-        lane=first.lane,
-        tenant=first.tenant,
-        tokens=sum(item.call.tokens for item in items),
-        policy=first.policy,
-        waits=first.waits,
+        deadline=max(call.deadline for call in calls),
+        tokens=sum(call.tokens for call in calls),
+        size_bytes=sum(call.size_bytes for call in calls),
+        check=None,
+        tries={},
+        faults={},
+        later={},
+        finished={},
+        admitted=set(),
     )
+    if first.format is Format.EMBEDDINGS:
+        together.fields = {**first.fields, "input": embeddings.join_inputs(calls)}
+        together.read = None
+    else:
+        together.plain = False
+        together.many = tuple(call for call in calls)
+    return together

@@ -13,8 +13,8 @@ from headgate.calls.routes import Routes
 from headgate.calls.status import UpstreamStatus, gate_statuses
 from headgate.calls.upstream import Emit
 from headgate.core import events
+from headgate.core.call import check_text
 from headgate.core.errors import StateConflict
-from headgate.core.messages import check_text
 from headgate.core.operator_pause import OperatorPause, pause_over
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.records import Records

@@ -1,29 +1,33 @@
-"""Whole requests: from a request to its reply, and the one event that says how it ended."""
+"""From a call to its reply: whole or streamed, alone or in a micro-batch, and the one event that says how it ended."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final
 
-from headgate.calls.call import AnyRequest, Call
+from headgate.calls.call import Check, RoutedCall
 from headgate.calls.dispatcher import Dispatcher, Served
-from headgate.calls.routes import Route
-from headgate.calls.work import Check, Complete, Embed, Work
+from headgate.calls.microbatch import Gatherers
+from headgate.calls.rescue import RescuedStream
+from headgate.calls.streams import CallStream
 from headgate.core import events
-from headgate.core.embeddings import EmbeddingReply, EmbeddingRequest, Embeddings, estimate_embedding_usage
-from headgate.core.errors import DuplicateRequest, HeadgateError, QueueFull, mark_reported
-from headgate.core.messages import Answer, Reply, Request, Usage, estimate_usage
+from headgate.core.answer import Answer, Reply, Usage
+from headgate.core.call import OPERATIONS, Format, Lane, reserved_tokens
+from headgate.core.errors import DuplicateRequest, HeadgateError, QueueFull, Refused, mark_reported
 from headgate.core.outcomes import error_word
 from headgate.core.retry import RetryPolicy
+from headgate.formats import chat, completions, embeddings
 from headgate.machine.context import SPEND, origin
 
-T = TypeVar("T")
+LARGE_BYTES: Final = 1_000_000
+"""To read, translate and write so much takes a while each: others get their turn in between."""
 
 
 class Requests:
-    """Completes and embeds single requests, knows which are in flight, and tells the listeners about every end."""
+    """Takes calls to the dispatcher, knows which are in flight, and tells the listeners about every end."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self.dispatcher = dispatcher
+        self.gatherers = Gatherers(self)
         self._clock = dispatcher.clock
         self._in_flight: set[str] = set()
         self._all_landed = asyncio.Event()
@@ -31,14 +35,14 @@ class Requests:
 
     # ---- Ids in flight ----------------------------------------------------------------------------
 
-    def take_off(self, request: AnyRequest) -> None:
+    def take_off(self, call: RoutedCall) -> None:
         """An id names one request at a time."""
-        if request.id in self._in_flight:
-            raise DuplicateRequest(request.id)
-        self._in_flight.add(request.id)
+        if call.id in self._in_flight:
+            raise DuplicateRequest(call.id)
+        self._in_flight.add(call.id)
 
-    def land(self, request: AnyRequest) -> None:
-        self._in_flight.discard(request.id)
+    def land(self, call: RoutedCall) -> None:
+        self._in_flight.discard(call.id)
         if not self._in_flight:
             self._all_landed.set()
 
@@ -53,140 +57,192 @@ class Requests:
                 return
 
     def finish_later(self, closing: Coroutine[Any, Any, None]) -> None:
-        """Run what a dropped stream left to do; a task that nobody refers to may be collected half-way."""
+        """Run what a dropped stream left to do; a task without a reference may be collected half-way."""
         task = asyncio.get_running_loop().create_task(closing, name="headgate stream closing")
         self._closings.add(task)
         task.add_done_callback(self._closings.discard)
 
-    # ---- One request --------------------------------------------------------------------------------
+    # ---- Calls --------------------------------------------------------------------------------------
 
-    def call(
+    def begin(
         self,
-        request: AnyRequest,
+        request_id: str,
+        model: str,
+        fields: Mapping[str, Any],
         *,
-        deadline_s: float | None,
+        wanted: Format = Format.CHAT,
+        size_bytes: int = 0,
+        stream: bool = False,
+        lane: Lane = Lane.INTERACTIVE,
+        tenant: str = "local",
+        agent_id: str | None = None,
+        waits: bool = True,
+        deadline_s: float | None = None,
         policy: RetryPolicy | None = None,
-        route: Route | None = None,
-    ) -> Call:
-        """The request's envelope; its deadline is the model's `total_s` or the caller's, whichever is sooner."""
-        total_s = (route or self.dispatcher.routes.find(request.model)).timeouts.total_s
+        check: Check | None = None,
+        read: bool = True,
+    ) -> RoutedCall:
+        """A call with its route. Its deadline is the model's `total_s` or the caller's, whichever is sooner.
+
+        What no provider could answer is an `InvalidRequest` here, before it takes a place in a queue.
+        `read=False`: only the model and the size are known yet.
+        """
+        route = self.dispatcher.routes.find(model)
         now = self._clock.now()
-        patience_s = total_s if deadline_s is None else min(deadline_s, total_s)
-        call = Call.of(request, started_at=now, deadline=now + patience_s, policy=policy)
-        call.origin = origin()
-        call.spend = SPEND.get()
+        total_s = route.timeouts.total_s
+        call = RoutedCall(
+            id=request_id,
+            model=model,
+            format=wanted,
+            fields=fields,
+            size_bytes=size_bytes,
+            stream=stream,
+            lane=lane,
+            tenant=tenant,
+            agent_id=agent_id,
+            waits=waits and route.wait,
+            route=route,
+            request_ids=(request_id,),
+            started_at=now,
+            since=now,
+            deadline=now + (total_s if deadline_s is None else min(deadline_s, total_s)),
+            plain=not stream and route.timeouts.first_token_s is None,
+            policy=policy,
+            check=check,
+            origin=origin(),
+            spend=SPEND.get(),
+        )
+        if read and (route.reads or not size_bytes):
+            self._read(call)
+        call.tokens = reserved_tokens(call)
         return call
 
-    async def run(self, call: Call, work: Work[T], *, insist: bool = False) -> Served[T]:
-        """Dispatch a call. One that insists stands outside a full queue until there is room or no time left."""
+    def begin_slot(
+        self, request_id: str, model: str, *, lane: Lane, tenant: str, deadline_s: float | None
+    ) -> RoutedCall:
+        """A call that only wants a slot."""
+        route = self.dispatcher.routes.find(model)
+        now, total_s = self._clock.now(), route.timeouts.total_s
+        return RoutedCall(
+            id=request_id,
+            model=model,
+            fields={},
+            lane=lane,
+            tenant=tenant,
+            waits=route.wait,
+            route=route,
+            request_ids=(request_id,),
+            started_at=now,
+            since=now,
+            deadline=now + (total_s if deadline_s is None else min(deadline_s, total_s)),
+            origin=origin(),
+        )
+
+    def _read(self, call: RoutedCall) -> None:
+        """Its upstreams look inside, or it comes from the library's caller, whose values are not checked yet."""
+        call.created = self._clock.utc().timestamp()
+        if call.format is Format.EMBEDDINGS:
+            texts = embeddings.read_request(call).texts
+            if not call.size_bytes:
+                # What is sent again is what was asked, whatever the caller does to its list.
+                call.fields = {**call.fields, "input": texts}
+        elif call.format is Format.COMPLETIONS:
+            if call.route.reads:
+                chat.read_request(completions.to_chat(call))
+        else:
+            chat.read_request(call)
+
+    def check_room(self, call: RoutedCall) -> None:
+        """Refuse a call of which only the model and the lane are known, where all its upstreams are full."""
+        try:
+            self.dispatcher.check_room(call)
+        except Refused as error:
+            self.failed(call, error)
+            raise
+
+    async def answer(self, call: RoutedCall, *, insist: bool = False) -> Reply:
+        """The whole answer. A call that insists stays outside a full queue until there is room or no time left."""
+        if call.size_bytes > LARGE_BYTES:
+            await asyncio.sleep(0)
+        self.take_off(call)
+        try:
+            gatherer = None
+            if insist or call.route.gather is not None:
+                gatherer = self.gatherers.find(call, insist=insist)
+            if gatherer is not None:
+                reply = await gatherer.ask(call)
+            else:
+                served = await (self.insist(call) if insist else self.dispatcher.run(call))
+                served.upstream.gate.leave(served.ticket)
+                assert isinstance(served.result, Answer)  # noqa: S101 - the call asked for one
+                reply = self.reply(call, served.result, served.upstream.name)
+        except asyncio.CancelledError:
+            self.cancelled(call)
+            raise
+        except Exception as error:
+            self.failed(call, error)
+            raise
+        finally:
+            self.land(call)
+        self.ended(call, upstream=reply.upstream, usage=reply.usage, cost_usd=reply.cost_usd)
+        return reply
+
+    def stream(self, call: RoutedCall) -> CallStream:
+        """Nothing is sent before it is opened."""
+        return (RescuedStream if call.route.stream_rescue else CallStream)(self, call)
+
+    async def insist(self, call: RoutedCall) -> Served:
         while True:
             try:
-                return await self.dispatcher.run(call, work)
+                return await self.dispatcher.run(call)
             except QueueFull as refusal:
-                if not insist or self._clock.now() + refusal.retry_after_s >= call.deadline:
+                if self._clock.now() + refusal.retry_after_s >= call.deadline:
                     raise
                 await self._clock.sleep(refusal.retry_after_s)
 
-    async def complete(
-        self,
-        request: Request,
-        call: Call,
-        check: Check | None = None,
-        *,
-        insist: bool = False,
-        changes: Sequence[Mapping[str, Any]] = (),
-    ) -> Reply:
-        work = Complete(request, check, self.first_token_s(request), changes)
-        served = await self.serve(request, call, work, insist=insist)
-        reply = self.reply(request, call, served.result, served.upstream.name)
-        self.answered(request, call, reply)
-        return reply
-
-    async def embed(self, request: EmbeddingRequest, call: Call) -> EmbeddingReply:
-        served = await self.serve(request, call, Embed(request, self.first_token_s(request)))
-        reply = self._embedding_reply(request, call, served.result, served.upstream.name)
-        self.answered(request, call, reply)
-        return reply
-
-    async def serve(
-        self, request: AnyRequest, call: Call, work: Work[T], *, insist: bool = False
-    ) -> Served[T]:
-        """A whole result, its slot given back; an end without one is told here."""
-        try:
-            served = await (self.run(call, work, insist=True) if insist else self.dispatcher.run(call, work))
-        except asyncio.CancelledError:
-            self.cancelled(request, call)
-            raise
-        except Exception as error:
-            self.failed(request, call, error)
-            raise
-        served.release()
-        return served
-
-    def first_token_s(self, request: AnyRequest) -> float | None:
-        return self.dispatcher.routes.find(request.model).timeouts.first_token_s
-
-    def first_token_of_streams_s(self, model: str) -> float:
-        return self.dispatcher.routes.find(model).timeouts.stream_first_token_s
-
-    def reply(self, request: Request, call: Call, answer: Answer, upstream: str) -> Reply:
+    def reply(self, call: RoutedCall, answer: Answer, upstream: str) -> Reply:
+        assert answer.usage is not None  # noqa: S101 - where the provider did not count, it was estimated
         return Reply(
-            request_id=request.id,
-            model=request.model,
-            upstream=upstream,
-            content=answer.content,
-            tool_calls=answer.tool_calls,
-            refusal=answer.refusal,
+            body=answer.body,
+            usage=answer.usage,
             finish_reason=answer.finish_reason,
-            usage=answer.usage or estimate_usage(request, answer.content or ""),
-            attempts=call.attempts,
-            latency_ms=(self._clock.now() - call.started_at) * 1000,
-            queue_ms=call.queue_s * 1000,
-        )
-
-    def _embedding_reply(
-        self, request: EmbeddingRequest, call: Call, answer: Embeddings, upstream: str
-    ) -> EmbeddingReply:
-        return EmbeddingReply(
-            request_id=request.id,
-            model=request.model,
+            request_id=call.id,
+            model=call.model,
             upstream=upstream,
-            vectors=answer.vectors,
-            usage=answer.usage or estimate_embedding_usage(request),
             attempts=call.attempts,
             latency_ms=(self._clock.now() - call.started_at) * 1000,
             queue_ms=call.queue_s * 1000,
+            upstream_ms=call.upstream_s * 1000,
+            cost_usd=call.answer_cost_usd,
         )
 
     # ---- How it ended -------------------------------------------------------------------------------
 
-    def answered(self, request: AnyRequest, call: Call, reply: Reply | EmbeddingReply) -> None:
-        cost_usd = self._cost(request.model, reply.upstream, reply.usage)
-        self.ended(request, call, upstream=reply.upstream, usage=reply.usage, cost_usd=cost_usd)
+    def answered(self, call: RoutedCall, reply: Reply) -> None:
+        self.ended(call, upstream=reply.upstream, usage=reply.usage, cost_usd=reply.cost_usd)
 
-    def failed(self, request: AnyRequest, call: Call, error: Exception) -> None:
+    def failed(self, call: RoutedCall, error: Exception) -> None:
         """Also for an unexpected exception: a fault of ours, `internal`."""
         if isinstance(error, HeadgateError):
             error.queue_ms, error.upstream_ms = call.queue_s * 1000, call.upstream_s * 1000
         mark_reported(error)
-        self.ended(request, call, error=error_word(error))
+        self.ended(call, error=error_word(error))
 
-    def cancelled(self, request: AnyRequest, call: Call) -> None:
+    def cancelled(self, call: RoutedCall) -> None:
         self.dispatcher.emit(
             events.Cancelled(
-                request_id=request.id,
-                model=request.model,
-                lane=request.lane,
-                tenant=request.tenant,
-                operation=request.operation,
-                origin=_other(request, call),
+                request_id=call.id,
+                model=call.model,
+                lane=call.lane,
+                tenant=call.tenant,
+                operation=OPERATIONS[call.format],
+                origin=None if call.origin == call.id else call.origin,
             )
         )
 
     def ended(
         self,
-        request: AnyRequest,
-        call: Call,
+        call: RoutedCall,
         *,
         upstream: str | None = None,
         usage: Usage | None = None,
@@ -195,11 +251,11 @@ class Requests:
     ) -> None:
         self.dispatcher.emit(
             events.Responded(
-                request_id=request.id,
-                agent_id=request.agent_id,
-                model=request.model,
+                request_id=call.id,
+                agent_id=call.agent_id,
+                model=call.model,
                 upstream=upstream,
-                lane=request.lane,
+                lane=call.lane,
                 attempts=call.attempts,
                 latency_ms=(self._clock.now() - call.started_at) * 1000,
                 queue_ms=call.queue_s * 1000,
@@ -207,21 +263,11 @@ class Requests:
                 error=error,
                 first_token_ms=None if call.first_token_s is None else call.first_token_s * 1000,
                 cost_usd=cost_usd,
-                tenant=request.tenant,
+                tenant=call.tenant,
                 upstream_ms=call.upstream_s * 1000,
-                operation=request.operation,
-                origin=_other(request, call),
+                operation=OPERATIONS[call.format],
+                # Over HTTP most requests are their own origin.
+                origin=None if call.origin == call.id else call.origin,
                 of_job=call.goes_back,
             )
         )
-
-    def _cost(self, model: str, name: str, usage: Usage) -> float | None:
-        for upstream in self.dispatcher.routes.find(model).upstreams:
-            if upstream.name == name:
-                return upstream.cost(usage)
-        return None
-
-
-def _other(request: AnyRequest, call: Call) -> str | None:
-    """Over HTTP most requests are their own origin."""
-    return None if call.origin == request.id else call.origin

@@ -5,20 +5,21 @@ story, which is the rule unless the model is made to repeat itself, the stream i
 """
 
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from headgate.calls.call import Call
+from headgate.calls.call import RoutedCall
 from headgate.calls.dispatcher import Served
-from headgate.calls.relay import RelayStream, Wire
-from headgate.calls.requests import Requests
+from headgate.calls.sending import close_stream
 from headgate.calls.setback import from_failure
+from headgate.calls.streams import CallStream
 from headgate.calls.upstream import Failed
-from headgate.calls.work import Opened, close_stream
 from headgate.core.errors import HeadgateError, ProviderFailure
 from headgate.core.failures import Failure, FailureKind
-from headgate.core.splice import NoMatch, Splice
-from headgate.core.sse import MOST_EVENT_BYTES
-from headgate.core.wire import WireRequest
+from headgate.formats.splice import NoMatch, Splice
+from headgate.formats.sse import MOST_EVENT_BYTES
+
+if TYPE_CHECKING:
+    from headgate.calls.requests import Requests
 
 MOST_KEPT_BYTES: Final = 16 * 1024 * 1024
 """A stream that has sent more is not rescued: what was sent must be kept to be compared."""
@@ -26,16 +27,19 @@ _RESCUABLE: Final = frozenset({FailureKind.TRANSIENT, FailureKind.THROTTLED})
 _ENDS: Final = (b"\n\n", b"\r\n\r\n")
 
 
-class RescuedStream(RelayStream):
+class RescuedStream(CallStream):
     """Hands out whole events only, so that a break never falls into one of them."""
 
-    def __init__(self, requests: Requests, request: WireRequest, call: Call, wire: Wire) -> None:
-        super().__init__(requests, request, call, wire)
+    def __init__(self, requests: "Requests", call: RoutedCall) -> None:
+        super().__init__(requests, call)
         self._sent: list[bytes] = []
         self._sent_bytes = 0
         self._begun = b""
         """The part of an event that has come so far."""
         self._splice: Splice | None = None
+
+    def _pushes(self, served: Served) -> bool:  # noqa: ARG002 - each piece is looked at
+        return False
 
     async def _read(self, pieces: AsyncIterator[bytes], patience_s: float) -> bytes:
         while True:
@@ -49,10 +53,10 @@ class RescuedStream(RelayStream):
             if whole := self._whole(piece):
                 return whole
 
-    def _hold(self, served: Served[Opened[bytes]]) -> None:
+    def _hold(self, served: Served) -> None:
         super()._hold(served)
-        whole = self._whole(b"".join(served.result.waiting))
-        served.result.waiting[:] = [whole] if whole else []
+        whole = self._whole(b"".join(served.opened.waiting))
+        served.opened.waiting[:] = [whole] if whole else []
 
     def _handed_out(self, piece: bytes) -> bytes:
         self._sent_bytes += len(piece)
@@ -60,7 +64,7 @@ class RescuedStream(RelayStream):
             self._sent.append(piece)
         return super()._handed_out(piece)
 
-    async def _rescue(self, served: Served[Opened[bytes]], failure: Failure) -> bytes | None:
+    async def _rescue(self, served: Served, failure: Failure) -> bytes | None:
         if failure.kind not in _RESCUABLE or self._sent_bytes > MOST_KEPT_BYTES:
             return None
         self._begun = b""
@@ -70,19 +74,18 @@ class RescuedStream(RelayStream):
         )
         try:
             self._splice = Splice(self._sent)
-            first_token_s = self._requests.first_token_of_streams_s(call.model)
-            again = await self._requests.dispatcher.run(call, self._opening_work(first_token_s))
+            again = await self._requests.dispatcher.run(call)
         except (NoMatch, HeadgateError):
             return None
         return await self._catch_up(again)
 
-    async def _catch_up(self, again: Served[Opened[bytes]]) -> bytes | None:
+    async def _catch_up(self, again: Served) -> bytes | None:
         """The first new piece; None, and the second stream is let go, when there is none to be had."""
         try:
             self._hold(again)
-            if again.result.waiting:
-                return again.result.waiting.pop()
-            return await self._read(again.result.chunks, self._patience_s(again))
+            if again.opened.waiting:
+                return again.opened.waiting.pop()
+            return await self._read(again.opened.pieces, self._patience_s(again))
         except BaseException as error:
             self._served = None
             await self._let_go(again)
@@ -90,10 +93,10 @@ class RescuedStream(RelayStream):
                 return None
             raise
 
-    async def _let_go(self, again: Served[Opened[bytes]]) -> None:
+    async def _let_go(self, again: Served) -> None:
         """It did nothing wrong; it is only of no use."""
         try:
-            await close_stream(again.result.chunks)
+            await close_stream(again.opened.pieces)
         finally:
             again.upstream.free_tokens(again.ticket)
             let_go = Failure(kind=FailureKind.CANCELLED)

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from headgate.calls.call import Call, Setback
+from headgate.calls.call import RoutedCall, Setback
 from headgate.calls.setback import from_failure, from_refusal
 from headgate.calls.upstream import Emit, Failed, Upstream
 from headgate.core import events
@@ -28,7 +28,7 @@ class Retries:
         self._emit = emit
 
     def decide(
-        self, call: Call, upstream: Upstream, failed: Failed, number: int, *, others: bool
+        self, call: RoutedCall, upstream: Upstream, failed: Failed, number: int, *, others: bool
     ) -> float | Setback:
         """After a failed attempt: how long the call waits before its next one here, or why it is done with this upstream."""
         failure, policy = failed.failure, call.policy or upstream.policy
@@ -90,7 +90,9 @@ class Retries:
             logger.exception("the retry policy of %s raised; the call is not retried", upstream.name)
         return GiveUp("the retry policy itself failed")
 
-    def announce(self, call: Call, upstream: Upstream, failed: Failed, number: int, wait_s: float) -> None:
+    def announce(
+        self, call: RoutedCall, upstream: Upstream, failed: Failed, number: int, wait_s: float
+    ) -> None:
         self._emit(
             events.RetryScheduled(
                 request_ids=call.request_ids,
@@ -104,6 +106,6 @@ class Retries:
         )
 
     def _setback(
-        self, call: Call, upstream: Upstream, failed: Failed, why: str, *, expired: bool = False
+        self, call: RoutedCall, upstream: Upstream, failed: Failed, why: str, *, expired: bool = False
     ) -> Setback:
         return from_failure(failed, upstream=upstream.name, attempts=call.attempts, why=why, expired=expired)

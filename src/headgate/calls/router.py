@@ -4,8 +4,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from headgate.core.answer import Reply
+from headgate.core.call import Call, Request
 from headgate.core.errors import DuplicateRequest
-from headgate.core.messages import Reply, Request
 
 logger = logging.getLogger("headgate")
 
@@ -14,7 +15,7 @@ class ResponseRouter:
     """Knows who waits for which answer. Both tables are empty when nobody waits."""
 
     def __init__(self, on_stray: Callable[[str], None] | None = None) -> None:
-        self._requests: dict[str, Request] = {}
+        self._requests: dict[str, Call | Request] = {}
         self._futures: dict[str, asyncio.Future[Reply]] = {}
         self._on_stray = on_stray
 
@@ -26,7 +27,7 @@ class ResponseRouter:
         """The ids that are waited for."""
         return frozenset(self._requests) | frozenset(self._futures)
 
-    def register(self, request: Request, future: asyncio.Future[Reply]) -> None:
+    def register(self, request: Call | Request, future: asyncio.Future[Reply]) -> None:
         """Remember who asked. An id names one request at a time."""
         if request.id in self._futures:
             raise DuplicateRequest(request.id)

@@ -7,19 +7,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headgate.calls.upstream import Upstream
+from headgate.core.call import check_text
 from headgate.core.errors import UnknownModel
 from headgate.core.hedging import Hedging
-from headgate.core.messages import check_text
 from headgate.core.operator_pause import OperatorPause, pause_over
-from headgate.core.ports.provider import Provider
 from headgate.core.timeouts import Timeouts
 
 MOST_FAMILY_MEMBERS: Final = 1000
-
-
-def can_relay(provider: Provider) -> bool:
-    # An `isinstance` with a protocol would cost more than the rest of the call.
-    return hasattr(provider, "relay")
 
 
 class Balance(enum.StrEnum):
@@ -55,15 +49,15 @@ class Route:
     """Calls wait while the upstreams are closed; else they are refused."""
     hedging: Hedging | None = None
     """Slow calls get a second attempt."""
-    most_inputs: int = field(init=False)
-    """How many requests one call may carry, wherever it ends up."""
-    relays: bool = field(init=False)
-    """Whether all its upstreams take bodies in OpenAI's format as they come."""
+    max_calls: int = field(init=False)
+    """How many chats one call of the provider may carry, wherever it ends up."""
+    reads: bool = field(init=False)
+    """Whether one of its upstreams looks inside requests."""
 
     def __post_init__(self) -> None:
         providers = [upstream.provider for upstream in self.upstreams]
-        object.__setattr__(self, "most_inputs", min(provider.most_inputs for provider in providers))
-        object.__setattr__(self, "relays", all(map(can_relay, providers)))
+        object.__setattr__(self, "max_calls", min(getattr(one, "max_calls", 1) for one in providers))
+        object.__setattr__(self, "reads", any(one.reads for one in providers))
 
     @property
     def busy(self) -> bool:

@@ -5,14 +5,18 @@ import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final
 
-from headgate.calls.call import Call
+import msgspec
+
+from headgate.calls.call import RoutedCall
 from headgate.calls.gate import Gate
-from headgate.calls.work import Work
+from headgate.calls.sending import OpenStream, Result, flaw_of, make, usage_of
 from headgate.core import events
 from headgate.core.allowance import read_quotas
+from headgate.core.answer import Answer, Usage
 from headgate.core.budget import RetryBudget
+from headgate.core.call import Lane
 from headgate.core.errors import Preempted, ProviderFailure
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.foreign import classify
@@ -20,7 +24,6 @@ from headgate.core.gate_rules import SHORT_WAIT_S, Door, Refusal
 from headgate.core.hold import Condition
 from headgate.core.intake import Closed, Limited, News, Opened
 from headgate.core.limit import Limit
-from headgate.core.messages import Usage
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.provider import Probing, Provider
 from headgate.core.retry import RetryPolicy
@@ -31,7 +34,6 @@ from headgate.machine.clock import TIMER_SLACK_S
 from headgate.machine.context import ANSWER_HEADERS
 
 logger = logging.getLogger("headgate")
-T = TypeVar("T")
 CHECK_S: Final = 10.0
 CHECK_EVERY_S: Final = 30.0
 PROVES: Final = frozenset({401, 402, 403})
@@ -160,31 +162,27 @@ class Upstream:
             and self._intake.first_opens_at(now) <= soon
         )
 
-    async def attempt(self, ticket: Ticket, call: Call, work: Work[T], number: int) -> T | Failed:
+    async def attempt(self, ticket: Ticket, call: RoutedCall, number: int) -> Result | Failed:
         """Call the provider once and note everything that follows from how it went."""
-        ticket.attempt_at = started_at = self._clock.now()
+        ticket.attempt_at = self._clock.now()
         call.attempts += 1
         self.calls_made += 1
         headers: list[tuple[bytes, bytes]] = []
         ANSWER_HEADERS.set(headers)
+        result: Result
         try:
-            if self.gate.may_preempt(ticket):
+            if self.gate.rules.preempt and ticket.lane is Lane.BATCH:
                 with self.gate.preemptible(ticket):
-                    result = await work.call(self.provider)
+                    result = await make(self.provider, call)
+            elif call.plain and call.format in self.provider.formats:
+                result = await self.provider.send(call)
             else:
-                result = await work.call(self.provider)
-            usage = work.usage(result)
+                result = await make(self.provider, call)
+            usage = result.usage if isinstance(result, Answer) else None
+            if usage is None and (usage := usage_of(call, result)) is not None and isinstance(result, Answer):
+                result = msgspec.structs.replace(result, usage=usage)
         except (asyncio.CancelledError, Preempted) as stop:
-            call.lose()
-            self.free_tokens(ticket)
-            self.gate.put_down(ticket)
-            self.tell_attempt(call, number, started_at, self._stopped(call, stop), None)
-            if isinstance(stop, Preempted):
-                self._emit(
-                    events.HolderPreempted(
-                        upstream=self.name, request_ids=call.request_ids, tenant=call.tenant
-                    )
-                )
+            self._stopped_in(ticket, call, number, stop)
             raise
         except Exception as error:  # noqa: BLE001 - the seam where every foreign error gets its class
             failure = classify(error, now=self._clock.utc())
@@ -195,24 +193,36 @@ class Upstream:
             self._read_quotas(ticket, headers)
             self.ended(ticket, call, number, failure, None)
             return Failed(failure, error)
-        self.settle(ticket, usage)
+        if ticket.reservation is not None:
+            self.settle(ticket, usage)
         self._read_quotas(ticket, headers)
-        return self._judged(ticket, call, work, number, result, usage)
+        return self._judged(ticket, call, number, result, usage)
+
+    def _stopped_in(self, ticket: Ticket, call: RoutedCall, number: int, stop: BaseException) -> None:
+        call.lose()
+        self.free_tokens(ticket)
+        self.gate.put_down(ticket)
+        self.tell_attempt(call, number, ticket.attempt_at, self._stopped(call, stop), None)
+        if isinstance(stop, Preempted):
+            self._emit(
+                events.HolderPreempted(upstream=self.name, request_ids=call.request_ids, tenant=call.tenant)
+            )
 
     def _read_quotas(self, ticket: Ticket, headers: list[tuple[bytes, bytes]]) -> None:
         if ticket.start is not None and (quotas := read_quotas(headers, self._clock.utc)) is not None:
             self._intake.read(ticket.start, quotas)
 
     def _judged(
-        self, ticket: Ticket, call: Call, work: Work[T], number: int, result: T, usage: Usage | None
-    ) -> T | Failed:
+        self, ticket: Ticket, call: RoutedCall, number: int, result: Result, usage: Usage | None
+    ) -> Result | Failed:
         """The provider did its part; whether its answer is any good is another question."""
         failure = None
         try:
-            if (flaw := work.flaw(result)) is not None:
+            if (flaw := flaw_of(call, result)) is not None:
                 failure = Failure(kind=FailureKind.INVALID_OUTPUT, message=flaw)
         finally:
-            if failure is not None or not work.stays_open:
+            # A stream goes on: its reader says how it ended.
+            if failure is not None or not isinstance(result, OpenStream):
                 self.ended(ticket, call, number, failure, usage)
         return result if failure is None else Failed(failure)
 
@@ -237,7 +247,7 @@ class Upstream:
     def ended(
         self,
         ticket: Ticket,
-        call: Call,
+        call: RoutedCall,
         number: int,
         failure: Failure | None,
         usage: Usage | None,
@@ -252,16 +262,17 @@ class Upstream:
         else:
             self._holds.answered[ticket.endpoint] = self._clock.now()
         hint_s = 0.0 if failure is None else failure.retry_after_s or 0.0
-        self.gate.ended(ticket, _outcome(failure, begun=begun), hint_s, served=failure is None)
+        outcome = Outcome.ANSWERED if failure is None else _outcome(failure, begun=begun)
+        self.gate.ended(ticket, outcome, hint_s, served=failure is None)
         self.tell_attempt(call, number, started_at, failure, usage)
 
     def tell_attempt(
-        self, call: Call, number: int, started_at: float, failure: Failure | None, usage: Usage | None
+        self, call: RoutedCall, number: int, started_at: float, failure: Failure | None, usage: Usage | None
     ) -> None:
         duration_s = self._clock.now() - started_at
         call.upstream_s += duration_s
         if usage is not None:
-            cost_usd = self.cost(usage)
+            cost_usd = call.answer_cost_usd = None if self.price is None else self.price(usage)
             call.cost_usd += cost_usd or 0.0
             call.unpriced += cost_usd is None
         self._emit(
@@ -277,7 +288,7 @@ class Upstream:
             )
         )
 
-    def _stopped(self, call: Call, stop: BaseException) -> Failure:
+    def _stopped(self, call: RoutedCall, stop: BaseException) -> Failure:
         """Why we stopped an attempt ourselves; none of it speaks for or against the upstream."""
         if isinstance(stop, Preempted):
             return Failure(kind=FailureKind.PREEMPTED)

@@ -16,7 +16,7 @@ from headgate.cli.screen import note, show, show_json, stdout
 from headgate.cli.tables import Column, Row, lay_out
 from headgate.cli.words import one_line, since, when
 from headgate.core.access import AccessKey, AccessState, AccessTerms, IssuedKey, Role
-from headgate.core.messages import Lane
+from headgate.core.call import Lane
 from headgate.gateway import Gateway
 from headgate.machine.ids import random_id
 from headgate.runner.access_keys import AccessKeys

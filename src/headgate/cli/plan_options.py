@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from headgate.core.call import Lane
 from headgate.core.errors import SettingsError
-from headgate.core.messages import Lane
 from headgate.planner.scenario import Scenario, read_scenario, read_seconds
 from headgate.planner.sweep import read_change
 from headgate.planner.weather import read_weather

@@ -22,8 +22,8 @@ from headgate.cli.reaching import AtGateway, reach
 from headgate.cli.remote import UrlOption
 from headgate.cli.running import settings_with_tasks
 from headgate.cli.screen import note, show, show_json
+from headgate.core.call import Lane
 from headgate.core.errors import InvalidRequest
-from headgate.core.messages import Lane
 
 TaskArgument = Annotated[str, typer.Argument(metavar="TASK", help="The task's name.", show_default=False)]
 InputArgument = Annotated[

@@ -16,10 +16,10 @@ from headgate.client.chat_stream import ChatStream
 from headgate.client.dead_letters import DeadLetters
 from headgate.client.feeder import Feeder, Item, Progress, Source
 from headgate.client.line import Call, Line
+from headgate.core.call import Lane, Message
 from headgate.core.errors import DeadlineExceeded, InvalidRequest
 from headgate.core.job import Job, JobState
 from headgate.core.json_text import encode_json
-from headgate.core.messages import Lane, Message
 from headgate.core.operator_pause import OperatorPause
 from headgate.core.ports.clock import Chance, Clock
 from headgate.core.retry import RetryPolicy

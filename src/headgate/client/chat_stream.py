@@ -10,8 +10,8 @@ from headgate.client.answers import error_in_stream
 from headgate.client.line import Line
 from headgate.core.errors import DeadlineExceeded, ProviderFailure, StreamCut
 from headgate.core.failures import Failure, FailureKind
-from headgate.core.sse import DONE, Event, Events
-from headgate.core.wire_bodies import UNREADABLE
+from headgate.formats.foreign_bodies import UNREADABLE
+from headgate.formats.sse import DONE, Event, Events
 from headgate.transport import Response
 from headgate.transport.errors import TotalTimedOut
 

@@ -16,10 +16,10 @@ from headgate.client.bookmarks import bookmark_body
 from headgate.client.flush import JOBS, Flush, Flushed
 from headgate.client.outbox_file import Entry, OutboxFile
 from headgate.core import outbox as rules
+from headgate.core.call import check_text
 from headgate.core.errors import InvalidRequest, StateConflict
 from headgate.core.feeding import Pace
 from headgate.core.json_text import encode_json
-from headgate.core.messages import check_text
 from headgate.core.outbox import EntryState
 from headgate.core.ports.clock import Chance, Clock
 from headgate.machine.clock import SystemClock

@@ -11,9 +11,9 @@ from typing import Final
 
 import msgspec
 
+from headgate.core.call import Lane, check_text
 from headgate.core.errors import InvalidRequest, SettingsError, StateConflict
 from headgate.core.key_text import PREFIX, digest_of, last_four, new_key_text
-from headgate.core.messages import Lane, check_text
 
 MOST_MODELS: Final = 100
 MOST_PER_MINUTE: Final = 10**12

@@ -7,12 +7,12 @@ A grant needs a free slot, a pacing token and an upstream that takes calls at on
 import math
 from typing import Final
 
+from headgate.core.call import Lane
 from headgate.core.drain import Drain
 from headgate.core.forecast import Forecast
 from headgate.core.gate_rules import BATCH_DEPTH_SHARE, SHORT_WAIT_S, Door, GateRules, GateStatus, Refusal
 from headgate.core.hold import Holds
 from headgate.core.intake import Intake
-from headgate.core.messages import Lane
 from headgate.core.pacing import Pacing
 from headgate.core.shares import Shares
 from headgate.core.start import Outcome

@@ -29,7 +29,14 @@ class Line(msgspec.Struct, frozen=True, gc=False):
     body: msgspec.Raw
 
 
+class _Body(msgspec.Struct, gc=False):
+    """What a batch must know of a body."""
+
+    model: Any = None
+
+
 _decode = msgspec.json.Decoder(Line).decode
+_decode_body = msgspec.json.Decoder(_Body).decode
 _decode_any = msgspec.json.Decoder().decode
 
 
@@ -41,7 +48,7 @@ def read_line(data: bytes) -> Line:
 class LineChecks:
     """Looks at all lines of a file, one after the other, and remembers what is wrong with them.
 
-    `read_body` gives a body as JSON, or raises `InvalidRequest`. With `only`, other lines are passed over.
+    `read_body` raises `InvalidRequest` for a body that makes no sense. With `only`, other lines are passed over.
     """
 
     def __init__(
@@ -105,11 +112,11 @@ class LineChecks:
 
     def _model(self, number: int, line: Line) -> str | BatchError:
         try:
-            body = self._read_body(bytes(line.body))
+            self._read_body(bytes(line.body))
         except InvalidRequest as error:
             param = f"body.{error.param}" if error.param else "body"
             return BatchError(code="invalid_request", line=number, message=str(error), param=param)
-        model = body.get("model") if isinstance(body, dict) else None
+        model = _decode_body(line.body).model
         if not isinstance(model, str) or not model:
             return _missing(number, "body.model")
         return model

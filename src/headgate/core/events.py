@@ -8,9 +8,10 @@ from typing import TypeAlias
 
 import msgspec
 
+from headgate.core.answer import Usage
+from headgate.core.call import Lane
 from headgate.core.failures import Failure
 from headgate.core.idempotency import KeyOutcome
-from headgate.core.messages import Lane, Usage
 
 
 class AttemptEnded(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ import email.utils
 import enum
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
@@ -127,6 +127,9 @@ KIND_BY_CODE: Final[Mapping[str, FailureKind]] = {
     "ServiceQuotaExceededException": FailureKind.MISCONFIGURED,
     "ValidationException": FailureKind.REJECTED,
 }
+# An error inside a 200 has no status of its own. These types stand in for the one it would have had; they are no codes
+# of their own, because OpenAI sends `invalid_request_error` with a 401, too.
+_STATUS_INSIDE: Final[Mapping[str, int]] = {"invalid_request_error": 400, "request_too_large": 413}
 CLOSED: Final = "breaker_open"
 """Our own code: the upstream was not called, because it takes no calls now."""
 # Bedrock says ValidationException and Anthropic not_found_error for a wrong model as well.
@@ -150,6 +153,23 @@ def kind_of(status: int | None, code: str | None = None) -> FailureKind:
     if status != 408 and 400 <= status < 500:
         return FailureKind.REJECTED
     return FailureKind.TRANSIENT
+
+
+def telling_code(codes: Iterable[str]) -> str | None:
+    """The first code that decides something, else the first that is more than a repeated status."""
+    said = [code for code in codes if code and not code.isdecimal()]
+    return next((code for code in said if code in KIND_BY_CODE), said[0] if said else None)
+
+
+def status_inside(codes: Iterable[str]) -> int | None:
+    """The status an error inside a 200 would have had, where its codes tell."""
+    for code in codes:
+        if code in _STATUS_INSIDE:
+            return _STATUS_INSIDE[code]
+        # vLLM, llama.cpp and OpenRouter send the status as the code.
+        if len(code) == 3 and code.isdecimal() and int(code) >= 400:
+            return int(code)
+    return None
 
 
 def from_answer(

@@ -1,9 +1,9 @@
 """When a call at a gate has its turn and its answer, as far as is measured: for refusals, choices and `Retry-After`."""
 
+from headgate.core.call import Lane
 from headgate.core.drain import LONGEST_RETRY_S, Drain
 from headgate.core.intake import Intake
 from headgate.core.limit import Measure
-from headgate.core.messages import Lane
 from headgate.core.pacing import Pacing
 from headgate.core.ticket import Ticket
 from headgate.core.turns import Turns

@@ -20,7 +20,7 @@ from headgate.core.errors import (
     Refused,
     SettingsError,
 )
-from headgate.core.failures import Failure, FailureKind, from_answer
+from headgate.core.failures import Failure, FailureKind, from_answer, status_inside, telling_code
 from headgate.core.foreign_tables import (
     MEANINGS,
     MISCONFIGURED,
@@ -30,7 +30,6 @@ from headgate.core.foreign_tables import (
     WRAPPERS,
     ClassName,
 )
-from headgate.core.wire_bodies import status_inside, telling_code
 
 LONGEST_MESSAGE_CHARS: Final = 500
 # The deepest real case has four links: SDK, HTTP client, its transport, TLS.

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from headgate.core.messages import Lane
+from headgate.core.call import Lane
 from headgate.core.pacing import Reservation
 from headgate.core.start import Start
 

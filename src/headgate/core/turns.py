@@ -12,8 +12,8 @@ The rules, in the order they are asked:
 from collections.abc import Iterator
 from typing import Final
 
+from headgate.core.call import Lane
 from headgate.core.gate_rules import GateRules, Order
-from headgate.core.messages import Lane
 from headgate.core.ticket import Ticket
 from headgate.core.waiting import Line, WaitingBytes
 

@@ -7,8 +7,8 @@ from typing import Final
 from headgate.calls.status import QueueStatus, UpstreamStatus
 from headgate.core.alert_rules import Rule
 from headgate.core.alerts import Alert
+from headgate.core.call import Lane
 from headgate.core.hold import Condition
-from headgate.core.messages import Lane
 from headgate.observe.exposition import Family, Tell, gauge
 from headgate.observe.labels import ModelNames
 

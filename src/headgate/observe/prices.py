@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headgate.core.messages import Usage
+from headgate.core.answer import Usage
 
 logger = logging.getLogger("headgate")
 

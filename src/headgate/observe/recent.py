@@ -12,6 +12,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from headgate.core.answer import Usage
+from headgate.core.call import Lane
 from headgate.core.errors import Draining, UnknownRequest
 from headgate.core.events import (
     AttemptEnded,
@@ -21,7 +23,6 @@ from headgate.core.events import (
     Responded,
     RetryScheduled,
 )
-from headgate.core.messages import Lane, Usage
 from headgate.core.outcomes import REFUSED
 
 MOST_KEPT: Final = 10_000

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headgate.core import events
-from headgate.core.messages import Lane
+from headgate.core.call import Lane
 from headgate.core.outcomes import Outcome, outcome_of, outcome_of_answer
 from headgate.observe.labels import OTHER, ModelNames
 from headgate.observe.tallies import TINY_S, Cell, Row, Tallies

@@ -5,8 +5,8 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Final
 
+from headgate.core.call import Lane
 from headgate.core.events import Cancelled, Event, RequestRefused, Responded, RetryScheduled
-from headgate.core.messages import Lane
 from headgate.observe.recent import REFUSALS
 
 SPAN_S: Final = 5

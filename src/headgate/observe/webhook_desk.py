@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
+from headgate.core.call import check_text
 from headgate.core.errors import StateConflict
 from headgate.core.job import Ended, Job, JobState
-from headgate.core.messages import check_text
 from headgate.core.ports.clock import Clock
 from headgate.core.webhook import DELIVERY_EXPIRES_S, TASK, Message, WebhookEvent, encode_payload, metadata_of
 from headgate.core.webhook_wire import ALERTS

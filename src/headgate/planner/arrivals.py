@@ -6,8 +6,9 @@ import random
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Final, Protocol
 
+from headgate.core.answer import Reply
+from headgate.core.call import CHARS_PER_TOKEN, Lane, Message
 from headgate.core.errors import DeadlineExceeded, HeadgateError, Refused
-from headgate.core.messages import CHARS_PER_TOKEN, Lane, Message, Reply
 from headgate.core.ports.clock import Chance
 from headgate.gateway import Gateway
 from headgate.planner.books import ANSWERED, EXPIRED, FAILED, REFUSED, Books, Item

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headgate.core import events
+from headgate.core.call import Lane
 from headgate.core.failures import FailureKind
 from headgate.core.job import JobState
 from headgate.core.job_rules import DEFERRED
-from headgate.core.messages import Lane
 
 ANSWERED: Final = "answered"
 REFUSED: Final = "refused"

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from headgate.core.messages import Lane
+from headgate.core.call import Lane
 from headgate.planner.books import UpstreamBooks
 from headgate.planner.run import Run
 from headgate.planner.scenario import Scenario, UpstreamShape

@@ -8,8 +8,8 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
+from headgate.core.call import Lane
 from headgate.core.errors import SettingsError
-from headgate.core.messages import Lane
 
 MOST_ITEMS: Final = 100_000
 _P99: Final = NormalDist().inv_cdf(0.99)

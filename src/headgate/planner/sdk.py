@@ -10,9 +10,10 @@ from itertools import count
 from typing import Final, NamedTuple
 
 from headgate.core import events
+from headgate.core.answer import Reply, Usage
+from headgate.core.call import Call, Lane, Message
 from headgate.core.errors import DeadlineExceeded, HeadgateError, ProviderFailure, UpstreamThrottled
 from headgate.core.foreign import classify
-from headgate.core.messages import Lane, Message, Reply, Request, Usage
 from headgate.core.ports.clock import Chance
 from headgate.core.ports.provider import Provider
 from headgate.planner.virtual import World
@@ -94,11 +95,11 @@ class SdkAlone:
         self, *, model: str, messages: Sequence[Message], lane: Lane, deadline_s: float | None
     ) -> Reply:
         """As the gateway's own, with the SDK's retries."""
-        request = Request(id=f"sdk-{next(self._ids)}", model=model, messages=messages, lane=lane)
+        asked = Call(id=f"sdk-{next(self._ids)}", model=model, fields={"messages": messages}, lane=lane)
         try:
             async with asyncio.timeout(self._timeout_s if deadline_s is None else deadline_s):
                 response = await call(
-                    lambda: self._send(request),
+                    lambda: self._send(asked),
                     max_retries=MAX_RETRIES,
                     sleep=self._world.clock.sleep,
                     chance=self._world.chance,
@@ -110,19 +111,19 @@ class SdkAlone:
             raise UpstreamThrottled(f"{model}: 429", retry_after_s=MAX_WAIT_S if hint is None else hint)
         if response.status != OK:
             raise HeadgateError(f"{model}: {response.status or 'the connection broke'}")
-        return Reply(request_id=request.id, model=model, upstream=model, usage=Usage(0, 0))
+        return Reply(request_id=asked.id, model=model, upstream=model, body=b"", usage=Usage(0, 0))
 
-    async def _send(self, request: Request) -> Response:
+    async def _send(self, asked: Call) -> Response:
         began_at, failure = self._world.clock.now(), None
         try:
-            await self._provider.complete(request)
+            await self._provider.send(asked)
         except (ProviderFailure, RuntimeError) as error:
             failure = classify(error, now=self._world.clock.utc())
         self._hear(
             events.AttemptEnded(
-                request_ids=(request.id,),
-                model=request.model,
-                upstream=request.model,
+                request_ids=(asked.id,),
+                model=asked.model,
+                upstream=asked.model,
                 attempt=1,
                 duration_ms=(self._world.clock.now() - began_at) * 1000,
                 failure=failure,

@@ -16,7 +16,7 @@ import msgspec
 from headgate.core.errors import ProviderFailure
 from headgate.core.failures import KIND_BY_CODE, Failure, FailureKind, from_answer
 from headgate.core.timeouts import Timeouts
-from headgate.core.wire_bodies import UNREADABLE
+from headgate.formats.foreign_bodies import UNREADABLE
 from headgate.transport import Endpoint, Limits, Response, Transport, TransportError
 
 ERROR_BODY_BYTES: Final = 1024 * 1024

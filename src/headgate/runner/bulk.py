@@ -5,7 +5,7 @@ from typing import Final, Unpack
 
 import msgspec
 
-from headgate.core.messages import check_text
+from headgate.core.call import check_text
 from headgate.core.ports.jobs import JobFilter
 from headgate.runner.context import Context
 from headgate.runner.dead_filter import DeadFilters, check_rate, check_some, read_filters

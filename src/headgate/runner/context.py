@@ -6,10 +6,10 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from headgate.core.call import check_text
 from headgate.core.errors import InvalidRequest, StateConflict, StoreUnavailable
 from headgate.core.job import Claim
 from headgate.core.job_rules import storable
-from headgate.core.messages import check_text
 from headgate.core.ports.calls import Llm
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.store import Store

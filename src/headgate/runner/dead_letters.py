@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, TypeAlias, Unpack
 
 from headgate.core import events
+from headgate.core.call import check_text
 from headgate.core.errors import KeyMismatch, StateConflict
 from headgate.core.idempotency import KeyClaim, KeyOutcome
 from headgate.core.job import Accepted, Cause, DeadLetter, Edit, Job, JobState, as_dead_letter
-from headgate.core.messages import check_text
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.jobs import JobFilter
 from headgate.runner.dead_filter import DeadFilters, check_rate, check_some, read_filters

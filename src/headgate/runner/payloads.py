@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import msgspec
 
+from headgate.core.call import check_text
 from headgate.core.errors import InvalidRequest, PayloadTooLarge
 from headgate.core.json_text import encode_json, write_json
-from headgate.core.messages import check_text
 from headgate.core.record import RecordWrite
 
 MOST_BYTES: Final = 4 * 1024 * 1024

@@ -8,11 +8,11 @@ from typing import Any, Final
 
 import msgspec
 
+from headgate.core.call import check_text, read_lane
 from headgate.core.errors import InvalidRequest, NotAllowed, UnknownModel
 from headgate.core.idempotency import KeyClaim
 from headgate.core.job import Edit, Job, NewJob
 from headgate.core.job_rules import JobRules
-from headgate.core.messages import check_text, read_lane
 from headgate.core.record import RecordWrite
 from headgate.machine.context import ACCESS_KEY
 from headgate.runner.payloads import encode

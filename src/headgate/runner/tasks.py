@@ -12,8 +12,8 @@ from typing import Any, Final, Generic, TypeGuard, TypeVar
 
 import msgspec
 
+from headgate.core.call import check_text
 from headgate.core.errors import InvalidRequest, SettingsError, UnknownTask
-from headgate.core.messages import check_text
 from headgate.core.retry import RetryPolicy
 from headgate.core.spelling import did_you_mean
 from headgate.runner.context import Context

@@ -10,9 +10,9 @@ from typing import Final, Protocol
 
 from headgate.calls.refreshing import keep_fresh
 from headgate.core.access import AccessKey, AccessState, Action, KeptKey, is_loopback, may
+from headgate.core.call import Lane
 from headgate.core.errors import HeadgateError, ModelNotAllowed, NotAllowed, Unauthorized
 from headgate.core.key_text import digest_of, is_key_text
-from headgate.core.messages import Lane
 from headgate.core.metering import Allowance, Meter
 from headgate.core.ports.clock import Clock
 from headgate.core.ports.store import Store

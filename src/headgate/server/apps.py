@@ -70,7 +70,8 @@ class AppRoutes:
 async def _read_call(
     request: Request, mounted: AppRoute, decoder: msgspec.json.Decoder[Any] | None, caller: Caller | None
 ) -> AppCall:
-    head = read_head(request.scope["headers"])
+    headers = request.scope["headers"]
+    head = read_head(headers, dict(headers))
     _check_key(head.key, mounted)
     query = read_query(request, mounted.query) if decoder is None else None
     body = None if decoder is None else await read_body(request, decoder)

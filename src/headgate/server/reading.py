@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, TypeVar, get_origin
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 
-from headgate.calls.relaying import LARGE_BYTES
+from headgate.calls.requests import LARGE_BYTES
 from headgate.core.errors import InvalidRequest
 from headgate.core.json_trouble import check_json, why_no_json
 from headgate.core.waiting import RequestBody

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
-from headgate.calls.relaying import LARGE_BYTES
+from headgate.calls.requests import LARGE_BYTES
+from headgate.core.call import Format
 from headgate.core.errors import InvalidRequest
 from headgate.core.ports.alerts import AlertBoard
 from headgate.core.ports.clock import Clock
-from headgate.core.wire import Endpoint, WireRequest
 from headgate.gateway import Gateway
 from headgate.mounting import AppRoute
 from headgate.observe.recent import RecentRequests
@@ -22,11 +22,10 @@ from headgate.server.dashboard.dashboard import Dashboard
 from headgate.server.dashboard.sources import listen
 from headgate.server.events import EventRoutes
 from headgate.server.http import HttpLimits, Server
-from headgate.server.inference.head import Head
-from headgate.server.inference.route import Inference, Submitted
+from headgate.server.inference.route import Inference, JobAsked, Submitted
 from headgate.server.rest import Rest
 
-_TASKS = {Endpoint.CHAT: "chat", Endpoint.EMBEDDINGS: "embeddings"}
+_TASKS = {Format.CHAT: "chat", Format.EMBEDDINGS: "embeddings"}
 
 
 class Serving:
@@ -53,7 +52,8 @@ class Serving:
         self._closing = asyncio.Event()
         self._events = EventRoutes(self._ring, access, self._closing, clock=clock, run=new_id())
         inference = Inference(
-            gateway.wire,
+            gateway.requests,
+            gateway.keyed,
             access,
             now=clock.now,
             new_id=new_id,
@@ -107,29 +107,29 @@ class Serving:
     def _tenant_of(self, headers: Headers) -> str | None:
         return self._access.tenant_of(headers) or self._dashboard.tenant_of(headers)
 
-    async def _submit(self, request: WireRequest, head: Head, body: bytes) -> Submitted:
+    async def _submit(self, asked: JobAsked) -> Submitted:
         """`Prefer: respond-async`: the request becomes a job, and the answer its record."""
-        task = _TASKS.get(request.endpoint)
+        task = _TASKS.get(asked.wanted)
         if task is None:
             raise InvalidRequest(
                 "this route cannot respond asynchronously; use chat completions", param="Prefer"
             )
-        if request.stream:
+        if asked.body.stream:
             raise InvalidRequest("a job cannot stream: leave out stream", param="stream")
-        given = _read(body)
-        if len(body) > LARGE_BYTES:
+        given = _read(asked.data)
+        if len(asked.data) > LARGE_BYTES:
             await asyncio.sleep(0)
-        if "service_tier" not in request.fields:
+        if asked.body.tier is not None:
             given.pop("service_tier", None)  # It was ours, and is the job's lane now.
         [handle] = await self._gateway.jobs.submit_inside(
-            [Submission(task=task, input=given, lane=request.lane)],
-            tenant=request.tenant,
-            idempotency_key=head.key,
+            [Submission(task=task, input=given, lane=asked.lane)],
+            tenant=asked.tenant,
+            idempotency_key=asked.key,
             # The place of a direct call's key: one that comes back the other way is another request's.
-            endpoint=request.endpoint,
+            endpoint=asked.wanted,
             inside=False,
         )
-        return Submitted(handle.id, msgspec.json.encode(await handle.job()), handle.created)
+        return Submitted(handle.id, msgspec.json.encode(await handle.accepted()), handle.created)
 
 
 def _read(body: bytes) -> dict[str, Any]:

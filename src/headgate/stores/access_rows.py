@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from headgate.core.access import AccessKey, KeptKey, Role
-from headgate.core.messages import Lane
+from headgate.core.call import Lane
 from headgate.stores.rows import moment
 
 _decode_models = msgspec.json.Decoder(tuple[str, ...]).decode

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import msgspec
 
+from headgate.core.call import Lane
 from headgate.core.idempotency import HeldKey, KeyClaim
 from headgate.core.job import Attempt, Cause, Claim, Ended, Entry, Job, JobState, Lost, Reason
-from headgate.core.messages import Lane
 from headgate.core.ports.jobs import Backlog
 from headgate.core.record import Record
 

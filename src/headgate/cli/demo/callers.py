@@ -11,7 +11,7 @@ import msgspec
 from headgate.cli.demo.books import Books, End, Item, Kind
 from headgate.cli.demo.plan import CHAT, STREAM_EVERY, TWINS, Plan
 from headgate.core.errors import ProviderFailure
-from headgate.core.sse import DONE, Events
+from headgate.formats.sse import DONE, Events
 from headgate.transport import Endpoint, Limits, Response, Transport, TransportError
 
 COMES_BACK: Final = 6

@@ -2,15 +2,17 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
 from headgate.cli.demo.books import Counts
+from headgate.core.call import Call
 from headgate.core.errors import ProviderFailure
 from headgate.core.failures import Failure, FailureKind
-from headgate.core.messages import Request, Usage
+from headgate.formats.chat import END
+from headgate.formats.sse import FirstContent
 from headgate.machine.clock import SystemClock
 from headgate.machine.ids import random_id
 from headgate.providers.simulated import SimulatedOptions, SimulatedProvider
@@ -25,21 +27,12 @@ _TOO_HOT: Final = Failure(
 )
 
 
-class Asked(msgspec.Struct):
-    """What it reads of a request."""
-
-    model: str
-    messages: list[dict[str, Any]]
-    stream: bool = False
-    temperature: float = 1.0
-
-
 class SimulatedUpstream:
     """One server. `down` makes it answer everything with 503."""
 
     def __init__(self, name: str, models: Mapping[str, SimulatedOptions], *, seed: int) -> None:
         chance = random.Random(f"{name} {seed}").random
-        clock = SystemClock()
+        self._clock = clock = SystemClock()
         self.name = name
         self.down = False
         self.counts = Counts()
@@ -57,14 +50,14 @@ class SimulatedUpstream:
         await self._server.aclose()
 
     async def _serve(self, exchange: Exchange) -> None:
-        # Whoever leaves, a killed worker included, wants no answer any more.
+        # A client that has left, such as a killed worker, needs no answer.
         exchange.on_disconnect(exchange.task.cancel)
-        asked = msgspec.json.decode(await _body(exchange), type=Asked)
-        question = str(asked.messages[-1]["content"])
+        fields = msgspec.json.decode(await _body(exchange), type=dict[str, Any])
+        question = str(fields["messages"][-1]["content"])
         self.counts.arrived[question] += 1
         self.counts.in_flight += 1
         try:
-            await self._answer(exchange, asked, question)
+            await self._answer(exchange, fields, question)
         except ProviderFailure as error:
             if error.failure is _DOWN or error.failure.kind is FailureKind.THROTTLED:
                 self.counts.free[question] += 1
@@ -75,15 +68,20 @@ class SimulatedUpstream:
         finally:
             self.counts.in_flight -= 1
 
-    async def _answer(self, exchange: Exchange, asked: Asked, question: str) -> None:
+    async def _answer(self, exchange: Exchange, fields: dict[str, Any], question: str) -> None:
         if self.down:
             raise ProviderFailure(_DOWN)
-        if asked.temperature > HOTTEST:
+        if fields.get("temperature", 1.0) > HOTTEST:
             raise ProviderFailure(_TOO_HOT)
-        provider = self._models[asked.model]
-        request = Request(id=random_id(), model=asked.model, messages=asked.messages)
-        said = await (_stream if asked.stream else _whole)(exchange, provider, request)
-        if said and exchange.answered:
+        call = Call(
+            id=random_id(),
+            model=fields.pop("model"),
+            stream=fields.pop("stream", False),
+            fields=fields,
+            created=self._clock.utc().timestamp(),
+        )
+        has_content = await (_stream if call.stream else _whole)(exchange, self._models[call.model], call)
+        if has_content and exchange.answered:
             self.counts.answered[question] += 1
         else:
             self.counts.failed += 1
@@ -108,44 +106,19 @@ async def _body(exchange: Exchange) -> bytes:
     return body
 
 
-async def _whole(exchange: Exchange, provider: SimulatedProvider, request: Request) -> str:
-    """Returns what it said."""
-    answer = await provider.complete(request)
-    message = {"role": "assistant", "content": answer.content}
-    choice = {"index": 0, "message": message, "finish_reason": answer.finish_reason}
-    body = {**_frame(request, "chat.completion"), "choices": [choice], "usage": _usage(answer.usage)}
-    await exchange.answer(200, _JSON, msgspec.json.encode(body))
-    return answer.content or ""
+async def _whole(exchange: Exchange, provider: SimulatedProvider, call: Call) -> bool:
+    """Returns whether it has content."""
+    answer = await provider.send(call)
+    await exchange.answer(200, _JSON, answer.body)
+    return not answer.blank
 
 
-async def _stream(exchange: Exchange, provider: SimulatedProvider, request: Request) -> str:
+async def _stream(exchange: Exchange, provider: SimulatedProvider, call: Call) -> bool:
     """Nothing is sent before the first piece: a failure until then is an answer of its own."""
-    said = ""
-    async for chunk in _chunks(provider, request):
+    first, has_content = FirstContent(), False
+    async for piece in provider.stream(call):
         if not exchange.begun:
             await exchange.begin(200, [(b"content-type", b"text/event-stream")])
-        said += chunk.pop("text")
-        await exchange.write(b"data: %b\n\n" % msgspec.json.encode(chunk))
-    await exchange.write(b"data: [DONE]\n\n", more=False)
-    return said
-
-
-async def _chunks(provider: SimulatedProvider, request: Request) -> AsyncIterator[dict[str, Any]]:
-    frame = _frame(request, "chat.completion.chunk")
-    async for chunk in provider.stream(request):
-        choice = {"index": 0, "delta": {"content": chunk.text}, "finish_reason": chunk.finish_reason}
-        yield {**frame, "choices": [choice], "usage": _usage(chunk.usage), "text": chunk.text}
-
-
-def _frame(request: Request, kind: str) -> dict[str, Any]:
-    return {"id": request.id, "object": kind, "created": 0, "model": request.model}
-
-
-def _usage(usage: Usage | None) -> dict[str, int] | None:
-    if usage is None:
-        return None
-    return {
-        "prompt_tokens": usage.input_tokens,
-        "completion_tokens": usage.output_tokens,
-        "total_tokens": usage.total_tokens,
-    }
+        has_content = has_content or first.feed(piece)
+        await exchange.write(piece, more=not piece.endswith(END))
+    return has_content

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from headgate.core.embeddings import EmbeddingReply
+from headgate.core.answer import Answer, Reply
+from headgate.core.call import Format, Message
 from headgate.core.job import Claim
-from headgate.core.messages import Answer, Message, Reply
 from headgate.core.metering import Meter
 
 
@@ -48,7 +48,18 @@ class Llm(Protocol):
         model: str | None = None,
         params: Mapping[str, Any] | None = None,
         **more: Any,
-    ) -> EmbeddingReply: ...
+    ) -> Reply: ...
+
+    async def send(
+        self,
+        fields: Mapping[str, Any],
+        *,
+        wanted: Format = Format.CHAT,
+        size_bytes: int = 0,
+        model: str | None = None,
+    ) -> Reply:
+        """Ask with a body as it came, without its model and stream. The reply's body is what a direct call gets."""
+        ...
 
 
 class Calls(Protocol):

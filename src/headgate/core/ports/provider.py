@@ -1,26 +1,18 @@
-"""The seam to a provider: a wire format in front of one model. All else happens on our side of it."""
+"""The seam to a provider: one model behind an origin and its credentials. All else happens on our side of it."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from headgate.core.embeddings import EmbeddingRequest, Embeddings
+from headgate.core.answer import Answer
+from headgate.core.call import Call, Format
 from headgate.core.errors import ProviderFailure
 from headgate.core.failures import Failure, FailureKind
-from headgate.core.messages import Answer, Chunk, Request
-from headgate.core.wire import WireAnswer, WireRequest
-
-
-class ItemAnswer(msgspec.Struct, frozen=True):
-    """One item's part of a call that carried many: routed back to its asker by `request_id`."""
-
-    request_id: str
-    outcome: Answer | Failure
 
 
 class Sighting(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider said when it was asked without being paid: it is there, and it let us in."""
+    """What a provider said to a request that costs nothing: it is there, and it let us in."""
 
     has_model: bool | None
     """None: it does not say which models it has."""
@@ -36,39 +28,31 @@ class Provider(Protocol):
     """One attempt per call: no retries, no waiting in line, no swallowed errors inside.
 
     A failed attempt raises `ProviderFailure`; any other exception is classified by its structure.
-    Cancelling the call must stop the work upstream.
+    Cancelling the call must stop the work upstream. Answers and streams have the format of the call.
     """
 
-    most_inputs: int
-    """How many requests fit into one `complete_many`; 1 when the wire format takes only one."""
+    @property
+    def formats(self) -> frozenset[Format]:
+        """What `send` and `stream` take. Calls in other formats are translated through `Format.CHAT`."""
+        ...
 
-    async def complete(self, request: Request) -> Answer: ...
+    @property
+    def reads(self) -> bool:
+        """It looks inside requests: those that cannot be read are rejected before they queue."""
+        ...
 
-    def stream(self, request: Request) -> AsyncIterator[Chunk]: ...
+    async def send(self, call: Call) -> Answer:
+        """The whole answer, its envelope checked."""
+        ...
 
-    async def complete_many(self, requests: Sequence[Request]) -> Sequence[ItemAnswer]: ...
+    def stream(self, call: Call) -> AsyncIterator[bytes]:
+        """The bytes of the server-sent events as they arrive. Closing it early stops the work upstream.
 
-    async def embed(self, request: EmbeddingRequest) -> Embeddings:
-        """One vector per text, in their order. A provider that cannot raises `no_embeddings()`."""
+        Ends when the upstream's answer ends; whether `[DONE]` was among it is the reader's to check.
+        """
         ...
 
     async def aclose(self) -> None: ...
-
-
-@runtime_checkable
-class WireProvider(Provider, Protocol):
-    """A provider that speaks OpenAI's format itself: bodies pass through it byte by byte."""
-
-    async def relay(self, request: WireRequest) -> WireAnswer:
-        """Send the request under the provider's own model name; its 200 is checked, its bytes are kept."""
-        ...
-
-    def relay_stream(self, request: WireRequest) -> AsyncIterator[bytes]:
-        """The bytes of the server-sent events as they arrive. Closing it early stops the work upstream.
-
-        Ends when the upstream's answer ends; whether `[DONE]` was among it is the reader's to see.
-        """
-        ...
 
 
 @runtime_checkable
@@ -80,8 +64,24 @@ class Probing(Protocol):
         ...
 
 
+class ItemAnswer(msgspec.Struct, frozen=True):
+    """One item's part of a call that carried many: routed back by `request_id`."""
+
+    request_id: str
+    outcome: Answer | Failure
+
+
+class ManyAtOnce(Protocol):
+    """A provider whose wire format takes several chat requests in one call."""
+
+    max_calls: int
+    """How many; 1 where it takes only one."""
+
+    async def send_many(self, calls: Sequence[Call]) -> Sequence[ItemAnswer]: ...
+
+
 def no_embeddings() -> ProviderFailure:
-    """What a provider raises when its wire format or its model has no embeddings."""
+    """What an upstream fails with whose wire format or model has no embeddings."""
     return ProviderFailure(
         Failure(kind=FailureKind.REJECTED, message="this upstream has no embeddings", code="no_embeddings")
     )

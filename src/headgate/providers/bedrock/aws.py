@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[impor
 from botocore.session import Session  # type: ignore[import-untyped]
 
 from headgate.core.errors import ProviderFailure
-from headgate.providers.bedrock.errors import bad_envelope
+from headgate.formats.converse.failures import bad_envelope
 from headgate.transport.endpoint import Endpoint
 from headgate.transport.headers import RawHeader
 

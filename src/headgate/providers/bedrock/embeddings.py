@@ -7,18 +7,36 @@ from typing import Any, Final
 
 import msgspec
 
-from headgate.core.embeddings import Vector
-from headgate.core.messages import Tokens
-from headgate.providers.bedrock.errors import bad_envelope, decoded
-from headgate.providers.bedrock.requests import encoded
-from headgate.providers.bedrock.shapes import CohereEmbeddings, CohereVectors, TitanEmbedding
+from headgate.core.answer import Tokens
+from headgate.formats.converse.failures import bad_envelope, decoded
+from headgate.formats.converse.requests import encoded
+from headgate.formats.params import refused
 from headgate.providers.exchange import read_counts
-from headgate.providers.params import refused
 
 # How vectors are written is between us and the caller; the rest tells Bedrock nothing.
 _HARMLESS: Final = frozenset({"encoding_format", "user"})
 _read_count = msgspec.json.Decoder(Tokens | None).decode
 _TOKENS_HEADER: Final = "x-amzn-bedrock-input-token-count"
+_NULL: Final = msgspec.Raw(b"null")
+
+
+class _TitanEmbedding(msgspec.Struct, frozen=True, rename="camel"):
+    """Titan embeds one text per call."""
+
+    embedding: msgspec.Raw
+    input_text_token_count: msgspec.Raw = _NULL
+
+
+class _CohereVectors(msgspec.Struct, frozen=True):
+    """Vectors by their number format, when formats were asked for."""
+
+    floats: list[msgspec.Raw] = msgspec.field(name="float")
+
+
+class _CohereEmbeddings(msgspec.Struct, frozen=True):
+    """Cohere embeds a list; tokens are only counted in a header."""
+
+    embeddings: list[msgspec.Raw] | _CohereVectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +46,8 @@ class EmbeddingFormat:
     texts_per_call: int
     body: Callable[[str, Sequence[str], Mapping[str, Any]], dict[str, Any]]
     """Model, texts, parameters."""
-    read: Callable[[bytes, Mapping[str, str], str], tuple[Sequence[Vector], int | None]]
-    """Vectors and tokens of an answer: body, headers, host."""
+    read: Callable[[bytes, Mapping[str, str], str], tuple[Sequence[msgspec.Raw], int | None]]
+    """Vectors, not checked yet, and tokens of an answer: body, headers, host."""
 
 
 def embedding_format(model: str) -> EmbeddingFormat | None:
@@ -46,10 +64,13 @@ def embedding_body(
 
 def read_embeddings(
     form: EmbeddingFormat, body: bytes, headers: Mapping[str, str], *, host: str, count: int
-) -> tuple[Sequence[Vector], int | None]:
+) -> tuple[Sequence[msgspec.Raw], int | None]:
+    """Vectors stay JSON, as the caller gets them. Each is decoded only to check it, one by one: see `read_vectors`."""
     vectors, tokens = form.read(body, headers, host)
     if len(vectors) != count:
         raise bad_envelope(host, f"with {len(vectors)} vectors for {count} texts")
+    for vector in vectors:
+        decoded(vector, list[float], host)
     return vectors, tokens
 
 
@@ -57,8 +78,10 @@ def _titan_body(_model: str, texts: Sequence[str], params: Mapping[str, Any]) ->
     return {"inputText": texts[0], **params}
 
 
-def _read_titan(body: bytes, _headers: Mapping[str, str], host: str) -> tuple[Sequence[Vector], int | None]:
-    said = decoded(body, TitanEmbedding, host)
+def _read_titan(
+    body: bytes, _headers: Mapping[str, str], host: str
+) -> tuple[Sequence[msgspec.Raw], int | None]:
+    said = decoded(body, _TitanEmbedding, host)
     return [said.embedding], read_counts(said.input_text_token_count, _read_count)
 
 
@@ -75,10 +98,12 @@ def _cohere_body(model: str, texts: Sequence[str], params: Mapping[str, Any]) ->
     return {"texts": list(texts), "input_type": "search_document", **fields}
 
 
-def _read_cohere(body: bytes, headers: Mapping[str, str], host: str) -> tuple[Sequence[Vector], int | None]:
-    said = decoded(body, CohereEmbeddings, host).embeddings
+def _read_cohere(
+    body: bytes, headers: Mapping[str, str], host: str
+) -> tuple[Sequence[msgspec.Raw], int | None]:
+    said = decoded(body, _CohereEmbeddings, host).embeddings
     counted = msgspec.Raw(headers.get(_TOKENS_HEADER, "").encode())
-    vectors = said.floats if isinstance(said, CohereVectors) else said
+    vectors = said.floats if isinstance(said, _CohereVectors) else said
     return vectors, read_counts(counted, _read_count)
 
 

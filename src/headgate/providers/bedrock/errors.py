@@ -1,17 +1,16 @@
-"""What went wrong, told as a `ProviderFailure`: error answers and events, broken envelopes, cut streams.
+"""Bedrock's errors as `ProviderFailure`s: error answers, and error events of a stream.
 
-The codes' meanings stand in `core.failures`; here it is known where Bedrock puts them and what an operator can do.
+`core.failures` knows what the codes mean; this module knows where Bedrock puts them and what an operator can do.
 """
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
 from headgate.core.errors import ProviderFailure
 from headgate.core.failures import Failure, FailureKind, from_answer
-from headgate.providers.bedrock.shapes import ErrorBody
 from headgate.providers.exchange import plain_words
 
 _SHORTEST_SECRET_CHARS: Final = 8
@@ -37,33 +36,20 @@ _HINTS: Final[Mapping[str, str]] = {
     "UnknownOperationException": _WRONG_URL,
     "ValidationException": "if all requests end so, check the model id: many models need an inference profile (us.…)",
 }
-T = TypeVar("T", bound=msgspec.Struct)
+
+
+class _ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
+    """The body of an error, in the spellings of Bedrock, its front doors and the services before them."""
+
+    type: str | None = msgspec.field(default=None, name="__type")
+    code: str | None = None
+    message: str | None = None
+    capital_message: str | None = msgspec.field(default=None, name="Message")
 
 
 def misconfigured(message: str, code: str) -> ProviderFailure:
     failure = Failure(kind=FailureKind.MISCONFIGURED, message=message, code=code)
     return ProviderFailure(failure, own=message)
-
-
-def bad_envelope(host: str, what: str) -> ProviderFailure:
-    return _apart(FailureKind.TRANSIENT, "bad_envelope", host, f"answered 200, but {what}")
-
-
-def stream_cut(host: str) -> ProviderFailure:
-    return _apart(FailureKind.TRANSIENT, "stream_cut", host, "ended its stream before the answer was whole")
-
-
-def malformed(host: str, stop_reason: str) -> ProviderFailure:
-    """The model's output could not be read by Bedrock: generating anew is all that helps."""
-    what = f"could not read what the model wrote ({stop_reason})"
-    return _apart(FailureKind.INVALID_OUTPUT, stop_reason, host, what)
-
-
-def decoded(payload: bytes, shape: type[T], host: str) -> T:
-    try:
-        return msgspec.json.decode(payload, type=shape)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise bad_envelope(host, "not with what Bedrock answers; check base_url if it stays so") from None
 
 
 def error_answer(
@@ -82,20 +68,30 @@ def error_answer(
     return _failure(failure, f"{status} from {host}", text, hint)
 
 
-def error_event(code: str, text: str | None, payload: bytes, *, host: str) -> ProviderFailure:
-    """An error inside a stream: its code begins with a small letter there, and no status comes with it."""
+def check_event(headers: Mapping[str, Any], payload: bytes, host: str) -> None:
+    """Raise the error that a message of an event stream is, if it is one."""
+    match headers.get(":message-type"):
+        case "exception":
+            raise _error_event(str(headers.get(":exception-type")), "", payload, host)
+        case "error":
+            text = str(headers.get(":error-message") or "")
+            raise _error_event(str(headers.get(":error-code")), text, payload, host)
+
+
+def _error_event(code: str, text: str, payload: bytes, host: str) -> ProviderFailure:
+    """Its code begins with a small letter in a stream, and no status comes with it."""
     code = _bare(code[:1].upper() + code[1:]) or "ModelStreamErrorException"
     where = f"{code} inside the stream from {host}"
     failure = from_answer(None, code=code, now=datetime.now(UTC))
     return _failure(failure, where, text or _read_error(payload).message or "", _HINTS.get(code, ""))
 
 
-def _read_error(body: bytes) -> ErrorBody:
+def _read_error(body: bytes) -> _ErrorBody:
     """What a front door or a proxy says in HTML is left out: nobody can read it in a line."""
     try:
-        return msgspec.json.decode(body, type=ErrorBody)
+        return msgspec.json.decode(body, type=_ErrorBody)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return ErrorBody()
+        return _ErrorBody()
 
 
 def _bare(code: str | None) -> str | None:
@@ -109,13 +105,6 @@ def _struck(text: str, secrets: Iterable[str]) -> str:
         if len(secret) >= _SHORTEST_SECRET_CHARS:
             text = text.replace(secret, "***")
     return text
-
-
-def _apart(kind: FailureKind, code: str, host: str, what: str) -> ProviderFailure:
-    """The address is for the log; the caller reads what the provider did."""
-    message = f"{host} {what}"
-    failure = Failure(kind=kind, message=message, code=code)
-    return ProviderFailure(failure, own=message, said=f"the provider {what}")
 
 
 def _failure(failure: Failure, where: str, text: str, hint: str) -> ProviderFailure:

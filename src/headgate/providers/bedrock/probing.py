@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from headgate.core.ports.provider import Sighting
-from headgate.providers.bedrock.errors import decoded
+from headgate.formats.converse.failures import decoded
 from headgate.providers.bedrock.options import BedrockOptions
 from headgate.transport import Endpoint
 

@@ -1,8 +1,8 @@
-"""The provider for AWS Bedrock: finds the keys, signs, sends, and hands what comes back to those who can read it."""
+"""The provider for AWS Bedrock: finds the keys, signs and sends. What is sent and read is next door."""
 
 import asyncio
 import urllib.parse
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from headgate.core.embeddings import EmbeddingRequest, Embeddings, Vector
+from headgate.core.answer import Answer, Usage
+from headgate.core.call import Call, Format
 from headgate.core.errors import ProviderFailure
-from headgate.core.messages import Answer, Chunk, Request, Usage
-from headgate.core.ports.provider import ItemAnswer, Sighting, no_embeddings
-from headgate.core.sse import Opening
+from headgate.core.ports.provider import Sighting, no_embeddings
 from headgate.core.timeouts import Timeouts
-from headgate.providers.bedrock.answers import read_answer
+from headgate.formats import chat, embeddings
+from headgate.formats.converse.answers import EventReader, read_answer
+from headgate.formats.converse.failures import bad_envelope
+from headgate.formats.converse.requests import encoded, to_body
+from headgate.formats.sse import Opening
 from headgate.providers.bedrock.embeddings import embedding_body, embedding_format, read_embeddings
-from headgate.providers.bedrock.errors import STALE_KEY_CODES, bad_envelope, error_answer
+from headgate.providers.bedrock.errors import STALE_KEY_CODES, check_event, error_answer
 from headgate.providers.bedrock.keyring import KeyRing
 from headgate.providers.bedrock.options import BedrockOptions
 from headgate.providers.bedrock.probing import NO_LIST, listing, sighting
-from headgate.providers.bedrock.requests import encoded, to_body
-from headgate.providers.bedrock.streams import EventReader
 from headgate.providers.exchange import (
     Secrets,
     error_body,
@@ -32,7 +33,6 @@ from headgate.providers.exchange import (
     stream_limits,
     whole_limits,
 )
-from headgate.providers.params import refused
 from headgate.transport import Endpoint, Limits, Response, Transport
 
 if TYPE_CHECKING:
@@ -49,7 +49,8 @@ _EVENT_STREAM: Final = "application/vnd.amazon.eventstream"
 class BedrockProvider:
     """One model (an id, or the ARN of an inference profile) in one region, with one set of credentials."""
 
-    most_inputs = 1
+    formats = frozenset({Format.CHAT, Format.EMBEDDINGS})
+    reads = True
 
     def __init__(
         self, options: BedrockOptions, *, model: str, transport: Transport, timeouts: Timeouts
@@ -67,16 +68,16 @@ class BedrockProvider:
         self._whole_limits = whole_limits(timeouts)
         self._stream_limits = stream_limits(timeouts)
 
-    async def complete(self, request: Request) -> Answer:
-        body = encoded(to_body(request, self._options.additional_fields))
-        answer, _ = await self._whole_answer(self._converse, body)
-        return read_answer(answer, self._host)
+    async def send(self, call: Call) -> Answer:
+        if call.format is Format.EMBEDDINGS:
+            return await self._embed(call)
+        body, _ = await self._whole_answer(self._converse, self._body(call))
+        return read_answer(call, body, self._host)
 
-    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
-        body = encoded(to_body(request, self._options.additional_fields))
-        reader, opening = EventReader(self._host), Opening()
+    async def stream(self, call: Call) -> AsyncIterator[bytes]:
+        reader, writer, opening = EventReader(self._host), chat.StreamWriter(call), Opening()
         response, secrets = await self._ask(
-            self._converse_stream, body, self._stream_limits, accept=_EVENT_STREAM
+            self._converse_stream, self._body(call), self._stream_limits, accept=_EVENT_STREAM
         )
         with response:
             from headgate.providers.bedrock.aws import Frames  # noqa: PLC0415 - loaded by `_ask`, in a thread
@@ -84,30 +85,33 @@ class BedrockProvider:
             frames = Frames(self._host)
             pieces = response.chunks()
             async for data in pieces:
-                for frame in frames.feed(data):
-                    chunk = reader.read(_keyless(frame, secrets))
-                    if chunk is not None:
-                        yield chunk
+                for came in frames.feed(data):
+                    frame = _keyless(came, secrets)
+                    check_event(frame.headers, frame.payload, self._host)
+                    chunk = reader.read(frame.headers.get(":event-type"), frame.payload)
+                    if chunk is not None and (event := writer.write(chunk, reader.usage_details)):
+                        yield event
                 if reader.ended:
+                    # Before the end marker, at which some callers leave: the connection would be lost to the next call.
                     await rest_of(pieces)
-                    return
+                    break
                 opening.take(len(data), begun=reader.begun)
             reader.end()
+        yield writer.end()
 
-    async def complete_many(self, requests: Sequence[Request]) -> Sequence[ItemAnswer]:
-        if len(requests) != 1:
-            raise refused("requests", f"are {len(requests)}; bedrock takes one per call")
-        return [ItemAnswer(request.id, await self.complete(request)) for request in requests]
+    def _body(self, call: Call) -> bytes:
+        return encoded(to_body(chat.read_request(call), self._options.additional_fields))
 
-    async def embed(self, request: EmbeddingRequest) -> Embeddings:
+    async def _embed(self, call: Call) -> Answer:
         """As many calls, one after the other, as the model's format needs: Titan takes one text at a time."""
         form = self._embedding_format
         if form is None:
             raise no_embeddings()
-        vectors: list[Vector] = []
+        request = embeddings.read_request(call)
+        vectors: list[msgspec.Raw] = []
         tokens: list[int | None] = []
-        for start in range(0, len(request.input), form.texts_per_call):
-            texts = request.input[start : start + form.texts_per_call]
+        for start in range(0, len(request.texts), form.texts_per_call):
+            texts = request.texts[start : start + form.texts_per_call]
             body = embedding_body(form, self.model, texts, request.params)
             answer, headers = await self._whole_answer(self._invoke, body)
             reading = partial(read_embeddings, form, answer, headers, host=self._host, count=len(texts))
@@ -116,7 +120,7 @@ class BedrockProvider:
             tokens.append(counted)
         known = [count for count in tokens if count is not None]
         usage = Usage(sum(known), 0) if len(known) == len(tokens) else None
-        return Embeddings(vectors=vectors, usage=usage)
+        return embeddings.write_answer(call, vectors, usage)
 
     async def probe(self) -> Sighting:
         """Find the credentials, and ask for the list of models, which is free."""

@@ -10,47 +10,15 @@ from typing import Any, Final
 
 from headgate.core.problems import Review
 from headgate.core.spelling import did_you_mean
+from headgate.formats.ollama.requests import MODEL_OPTIONS
 from headgate.providers.addresses import check_base_url, check_headers, check_names
 
 BASE_URL: Final = "http://127.0.0.1:11434"
 PORT: Final = 11434
 _DURATION: Final = re.compile(r"-?(\d+(\.\d+)?(ns|us|µs|ms|s|m|h))+|0")
-# Servers listen on these; nobody can be reached there everywhere.
+# Servers listen on these addresses; not every system can connect to them.
 _ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "": "127.0.0.1"}  # noqa: S104 - not bound, replaced
 _PORT: Final = re.compile(r"(.*):(\d+)", re.DOTALL)
-
-MODEL_OPTIONS: Final = frozenset(
-    {
-        "draft_num_predict",
-        "frequency_penalty",
-        "main_gpu",
-        "min_p",
-        "mirostat",
-        "mirostat_eta",
-        "mirostat_tau",
-        "num_batch",
-        "num_ctx",
-        "num_gpu",
-        "num_keep",
-        "num_predict",
-        "num_thread",
-        "numa",
-        "penalize_newline",
-        "presence_penalty",
-        "repeat_last_n",
-        "repeat_penalty",
-        "seed",
-        "stop",
-        "temperature",
-        "tfs_z",
-        "top_k",
-        "top_p",
-        "typical_p",
-        "use_mlock",
-        "use_mmap",
-    }
-)
-"""What Ollama calls `options` of a call: how the model is loaded and how it draws its words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

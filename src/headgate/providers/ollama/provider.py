@@ -4,14 +4,18 @@ Answers are always streamed inside, whole ones too: a model that is slow shows s
 and a call that is left stops computing at once.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
 from typing import Any, Final
 
-from headgate.core.embeddings import EmbeddingRequest, Embeddings
-from headgate.core.messages import Answer, Chunk, Request
-from headgate.core.ports.provider import ItemAnswer, Sighting
-from headgate.core.sse import Opening
+from headgate.core.answer import Answer, Chunk
+from headgate.core.call import Call, Format
+from headgate.core.ports.provider import Sighting
 from headgate.core.timeouts import Timeouts
+from headgate.formats import chat, embeddings
+from headgate.formats.ollama.answers import Line, LineReader, Tags, Vectors, to_answer, to_embeddings
+from headgate.formats.ollama.requests import to_chat_body, to_embed_body
+from headgate.formats.sse import Opening
 from headgate.providers.addresses import endpoint_of, with_headers
 from headgate.providers.exchange import (
     Exchange,
@@ -21,11 +25,8 @@ from headgate.providers.exchange import (
     stream_limits,
     whole_limits,
 )
-from headgate.providers.ollama.answers import Line, LineReader, Tags, Vectors, to_answer, to_embeddings
 from headgate.providers.ollama.errors import hint_for, read_error
 from headgate.providers.ollama.options import OllamaOptions
-from headgate.providers.ollama.requests import to_chat_body, to_embed_body
-from headgate.providers.params import refused
 from headgate.transport import Limits, Transport
 
 _NDJSON: Final = ("application/x-ndjson", "application/json")
@@ -34,7 +35,8 @@ _NDJSON: Final = ("application/x-ndjson", "application/json")
 class OllamaProvider:
     """One model of an Ollama server. Closes nothing: the transport is shared."""
 
-    most_inputs: int = 1
+    formats = frozenset({Format.CHAT, Format.EMBEDDINGS})
+    reads = True
 
     def __init__(
         self, options: OllamaOptions, *, model: str, transport: Transport, timeouts: Timeouts
@@ -49,30 +51,23 @@ class OllamaProvider:
         self._chat = self._exchange(transport, "/api/chat")
         self._embed = self._exchange(transport, "/api/embed")
 
-    async def complete(self, request: Request) -> Answer:
-        chunks = self._chunks(request, whole=True)
-        return to_answer([chunk async for chunk in chunks if chunk.has_content or chunk.finish_reason])
+    async def send(self, call: Call) -> Answer:
+        if call.format is Format.EMBEDDINGS:
+            return await self._vectors(call)
+        chunks = self._chunks(call, whole=True)
+        # Lines that say nothing are not kept: there is no bound to them.
+        said = [
+            chunk async for chunk in chunks if chunk.has_content or chunk.reasoning or chunk.finish_reason
+        ]
+        return to_answer(said, call)
 
-    def stream(self, request: Request) -> AsyncIterator[Chunk]:
-        return self._chunks(request, whole=False)
-
-    async def complete_many(self, requests: Sequence[Request]) -> Sequence[ItemAnswer]:
-        if len(requests) != 1:
-            raise refused("requests", f"are {len(requests)}; ollama takes one per call")
-        return [ItemAnswer(request.id, await self.complete(request)) for request in requests]
-
-    async def embed(self, request: EmbeddingRequest) -> Embeddings:
-        body = to_embed_body(request, model=self.model, options=self._options)
-        async with self._embed.post(body, self._whole_limits, "application/json") as response:
-            data = await response.read()
-        return await read_vectors(len(data), lambda: self._embeddings(data, len(request.input)))
-
-    def _embeddings(self, data: bytes, count: int) -> Embeddings:
-        said = self._embed.decode(data, Vectors)
-        if len(said.embeddings) != count:
-            raise self._embed.bad_envelope(f"{len(said.embeddings)} vectors for {count} texts")
-        vectors = [self._embed.decode(vector, list[float]) for vector in said.embeddings]
-        return to_embeddings(vectors, said.prompt_eval_count)
+    async def stream(self, call: Call) -> AsyncIterator[bytes]:
+        writer = chat.StreamWriter(call)
+        async with aclosing(self._chunks(call, whole=False)) as chunks:
+            async for chunk in chunks:
+                if data := writer.write(chunk):
+                    yield data
+        yield writer.end()
 
     async def probe(self) -> Sighting:
         """The models that were pulled. `gemma3` means `gemma3:latest`."""
@@ -85,9 +80,13 @@ class OllamaProvider:
     async def aclose(self) -> None:
         """Nothing to close."""
 
-    async def _chunks(self, request: Request, *, whole: bool) -> AsyncIterator[Chunk]:
-        body = to_chat_body(request, model=self.model, options=self._options)
-        reader, opening = LineReader(request.id), Opening()
+    async def _chunks(self, call: Call, *, whole: bool) -> AsyncGenerator[Chunk, None]:
+        """Ends after the line that says `done`; raises when it does not come."""
+        options = self._options
+        body = to_chat_body(
+            chat.read_request(call), model=self.model, options=options.options, keep_alive=options.keep_alive
+        )
+        reader, opening = LineReader(call.id), Opening()
         async with self._chat.post(body, self._limits(body, whole=whole), *_NDJSON) as response:
             lines = response.lines()
             async for line in lines:
@@ -98,6 +97,23 @@ class OllamaProvider:
                     return
                 opening.take(len(line) + 1, begun=reader.begun)
             raise self._chat.stream_cut()
+
+    async def _vectors(self, call: Call) -> Answer:
+        options, request = self._options, embeddings.read_request(call)
+        body = to_embed_body(
+            request, model=self.model, options=options.options, keep_alive=options.keep_alive
+        )
+        async with self._embed.post(body, self._whole_limits, "application/json") as response:
+            data = await response.read()
+        return await read_vectors(len(data), lambda: self._embeddings(data, len(request.texts), call))
+
+    def _embeddings(self, data: bytes, count: int, call: Call) -> Answer:
+        said = self._embed.decode(data, Vectors)
+        if len(said.embeddings) != count:
+            raise self._embed.bad_envelope(f"{len(said.embeddings)} vectors for {count} texts")
+        # Read only to check them: they are passed on as they were written, and an empty one is a flaw.
+        vectors = [vector if self._embed.decode(vector, list[float]) else () for vector in said.embeddings]
+        return to_embeddings(vectors, said.prompt_eval_count, call)
 
     def _limits(self, body: Mapping[str, Any], *, whole: bool) -> Limits:
         if not whole:

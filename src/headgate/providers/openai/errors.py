@@ -8,12 +8,12 @@ import msgspec
 
 from headgate.core.errors import ProviderFailure
 from headgate.core.failures import Failure, FailureKind, from_answer
-from headgate.core.wire_bodies import ErrorBody, error_inside, read_error
+from headgate.formats.foreign_bodies import ErrorBody, error_inside, read_error
 from headgate.providers.exchange import plain_words
 
 HIDDEN: Final = "***"
-# We chose path and model, not the caller: who does not know them, moves us elsewhere or lacks the feature was set up
-# wrongly. vLLM, llama.cpp and Ollama have no code of their own for an unknown model.
+# The path and the model come from the settings, not from the caller: an unknown one, a redirect or a missing feature
+# is a mistake in them. vLLM, llama.cpp and Ollama have no code of their own for an unknown model.
 _SET_UP_STATUS: Final = frozenset({301, 302, 303, 307, 308, 404, 405, 501})
 _HINTS: Final[Mapping[int, str]] = {
     **dict.fromkeys(
@@ -31,7 +31,7 @@ _HINTS: Final[Mapping[int, str]] = {
 
 
 class ErrorReader:
-    """Failures of one server, told with its name and without our secrets."""
+    """Failures of one server, with its name and without our secrets."""
 
     def __init__(self, host: str, secrets: tuple[str, ...] = ()) -> None:
         self._host = host
@@ -48,26 +48,16 @@ class ErrorReader:
             failure = msgspec.structs.replace(failure, kind=FailureKind.MISCONFIGURED, ambiguous=False)
         return self._told(failure, f"{status} from {self._host}", error.message)
 
-    def from_error(self, failure: Failure) -> ProviderFailure:
-        """The failure of an error inside a stream."""
-        return self._told(failure, f"an error from {self._host}", failure.message)
-
     def no_answer(self, body: bytes, why: str) -> ProviderFailure:
-        """The failure of a 200 whose body is no answer: an error in disguise, or a broken envelope."""
+        """The failure of a 200 without an answer: an error in disguise, or a broken envelope."""
         error: ErrorBody | None = error_inside(self._hide_in(body))
-        return self.bad_envelope(why) if error is None else self.from_error(error.failure_inside())
-
-    def bad_envelope(self, why: str) -> ProviderFailure:
-        return self._transient("bad_envelope", f"200 from {self._host}", f"but {why}")
-
-    def stream_cut(self) -> ProviderFailure:
-        why = "the stream ended without [DONE] or a finish reason"
-        return self._transient("stream_cut", f"200 from {self._host}", why)
-
-    def _transient(self, code: str, own: str, said: str) -> ProviderFailure:
-        said = self._hide(said)
-        failure = Failure(kind=FailureKind.TRANSIENT, message=f"{own}, {said}", code=code)
-        return ProviderFailure(failure, own=failure.message, said=said.removeprefix("but "))
+        if error is not None:
+            failure = error.failure_inside()
+            return self._told(failure, f"an error from {self._host}", failure.message)
+        why = self._hide(why)
+        message = f"200 from {self._host}, but {why}"
+        failure = Failure(kind=FailureKind.TRANSIENT, message=message, code="bad_envelope")
+        return ProviderFailure(failure, own=message, said=why)
 
     def _told(self, failure: Failure, what: str, said: str) -> ProviderFailure:
         hint = _HINTS.get(failure.status or 0) if failure.kind is FailureKind.MISCONFIGURED else None

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
+from headgate.core.call import Format
 from headgate.core.problems import InvalidSettings, Review
 from headgate.core.spelling import unknown_key
-from headgate.core.wire import Endpoint
 from headgate.providers import addresses
 from headgate.transport import Endpoint as Target
 from headgate.transport.endpoint import Origin, split_url
@@ -49,7 +49,7 @@ class OpenAIOptions:
     query: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Added to every URL: `{api-version: "2024-10-21"}`."""
     ca_file: str | None = None
-    """The authority that signed the server's certificate, in place of the system's. For who makes the transport."""
+    """The authority that signed the server's certificate, in place of the system's. Used by the transport."""
 
     def __post_init__(self) -> None:
         review = Review()
@@ -81,8 +81,8 @@ class OpenAIOptions:
     def secrets(self) -> tuple[str, ...]:
         """What must not stand in a message, the longest first."""
         values = {self.api_key or "", *self.headers.values(), *self.query.values()}
-        told = [value for value in values if len(value) >= _SHORTEST_SECRET_CHARS]
-        return tuple(sorted(told, key=len, reverse=True))
+        long_enough = [value for value in values if len(value) >= _SHORTEST_SECRET_CHARS]
+        return tuple(sorted(long_enough, key=len, reverse=True))
 
     def _key_header(self) -> dict[str, str]:
         if self.api_key is None:
@@ -97,7 +97,7 @@ class OpenAIOptions:
             review.add(f"headers.{given['content-type']}", "is always application/json; leave it out")
         for name in self._key_header().keys() & given.keys():
             review.add(f"headers.{given[name]}", "is set by api_key; leave out one of the two")
-        for endpoint in Endpoint:
+        for endpoint in Format:
             if self.base_url.rstrip("/").endswith(f"/{endpoint}"):
                 review.add("base_url", f"must end before /{endpoint}: that part is added")
                 return
@@ -109,7 +109,7 @@ _OPTIONS: Final = frozenset(option.name for option in fields(OpenAIOptions))
 
 
 def read_options(given: Mapping[str, Any]) -> OpenAIOptions:
-    """The record of an upstream's options. Unknown names are mistakes, told together with all the others."""
+    """The record of an upstream's options. Unknown names are reported together with all other mistakes."""
     review = Review()
     for name in given:
         if name not in _OPTIONS:

@@ -1,20 +1,22 @@
-"""The provider for OpenAI's format: sends bodies, checks what comes back, and lets bytes through where it can."""
+"""The provider for OpenAI's format: sends a call's fields as they are, and passes on the bytes that come back."""
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Final, cast
+from functools import partial
+from typing import Final, Self
 from urllib.parse import urlsplit
 
-from headgate.core.embeddings import EmbeddingRequest, Embeddings
+import msgspec
+
+from headgate.core.answer import Answer
+from headgate.core.call import Call, Format
 from headgate.core.errors import ProviderFailure
-from headgate.core.failures import Failure, FailureKind
-from headgate.core.messages import Answer, Chunk, Request
-from headgate.core.ports.provider import ItemAnswer, Sighting
-from headgate.core.sse import Opening
+from headgate.core.ports.provider import Sighting
 from headgate.core.timeouts import Timeouts
-from headgate.core.wire import Endpoint, WireAnswer, WireRequest
+from headgate.formats import chat, completions, embeddings
+from headgate.formats.foreign_bodies import UNREADABLE
+from headgate.formats.params import refused
+from headgate.formats.reading import NoAnswer
 from headgate.providers.exchange import (
     HIDDEN,
     KeylessPieces,
@@ -24,26 +26,20 @@ from headgate.providers.exchange import (
     stream_limits,
     whole_limits,
 )
-from headgate.providers.openai.answers import read_answer, read_embeddings, read_models
-from headgate.providers.openai.envelopes import read_envelope
 from headgate.providers.openai.errors import ErrorReader
 from headgate.providers.openai.options import OpenAIOptions
-from headgate.providers.openai.requests import chat_body, embeddings_body, stream_body, wire_body
-from headgate.providers.openai.streams import StreamReader
-from headgate.transport import Limits, Response, Transport, TransportError
+from headgate.transport import Response, Transport
 
-FAREWELL_S: Final = 0.5
-"""How long a stream may take to end after `[DONE]`, so that its connection can be used again."""
-FAREWELL_BYTES: Final = 64 * 1024
 _EVENT_STREAM: Final = b"text/event-stream"
 _NO_LIST: Final = frozenset({404, 405, 501})
 _LISTED: Final = frozenset({200, 401, 403})
 
 
 class OpenAIProvider:
-    """One model of one server. Both a `Provider` and a `WireProvider`."""
+    """One model of one server."""
 
-    most_inputs = 1
+    formats = frozenset({Format.CHAT, Format.COMPLETIONS, Format.EMBEDDINGS})
+    reads = False
 
     def __init__(
         self, options: OpenAIOptions, *, model: str, transport: Transport, timeouts: Timeouts
@@ -51,75 +47,54 @@ class OpenAIProvider:
         self.model = model
         self._options = options
         self._transport = transport
-        self._targets = {endpoint: options.target(endpoint) for endpoint in Endpoint}
+        self._targets = {known: options.target(known) for known in Format}
         self._listing = options.target("models", method="GET")
         self._whole = whole_limits(timeouts)
         self._streamed = stream_limits(timeouts)
         self._secrets = tuple(secret.encode() for secret in options.secrets())
         self._keys = Secrets(options.api_key, named=(options.headers, options.query))
-        self._errors = ErrorReader(str(self._targets[Endpoint.CHAT].origin), options.secrets())
+        self._errors = ErrorReader(str(self._targets[Format.CHAT].origin), options.secrets())
 
-    async def relay(self, request: WireRequest) -> WireAnswer:
-        # Not through `_ask`: each coroutine more is gone through at every step of every call.
-        target, asked = self._targets[request.endpoint], wire_body(self.model, request)
-        with await self._transport.send(target, asked, limits=self._whole) as response:
-            if not 200 <= response.status < 300:
-                raise await self._refusal(response)
-            body = await response.read()
-        # Not through `strike`: that would be a call for every answer.
+    async def send(self, call: Call) -> Answer:
+        # Flat on purpose: each function costs time on every call, and each coroutine at each of its steps.
+        try:
+            asked = _encode({"model": self.model, **call.fields})
+        except _UNWRITABLE as error:
+            raise _unwritable(error) from None
+        response = await self._transport.send(self._targets[call.format], asked, limits=self._whole)
+        body = response.whole() if 200 <= response.status < 300 else None
+        if body is None:
+            with response:
+                if not 200 <= response.status < 300:
+                    raise await self._refusal(response)
+                body = await response.read()
         for key in self._keys.known:
             if key in body:
                 body = body.replace(key, HIDDEN)
-        return read_envelope(request.endpoint, body, self._errors)
+        try:
+            if call.format is Format.CHAT:
+                return chat.read_answer(body)
+            if call.format is Format.COMPLETIONS:
+                return completions.read_answer(body)
+            return await read_vectors(len(body), lambda: embeddings.read_answer(body, call))
+        except NoAnswer as why:
+            raise self._errors.no_answer(body, str(why)) from None
 
-    async def relay_stream(self, request: WireRequest) -> AsyncIterator[bytes]:
-        with await self._send(request.endpoint, wire_body(self.model, request), self._streamed) as response:
+    def stream(self, call: Call) -> "PassedStream":
+        return PassedStream(partial(self._open, call), self._keys, self._secrets)
+
+    async def _open(self, call: Call) -> Response:
+        try:
+            asked = _encode({"model": self.model, **call.fields, "stream": True})
+        except _UNWRITABLE as error:
+            raise _unwritable(error) from None
+        response = await self._transport.send(self._targets[call.format], asked, limits=self._streamed)
+        try:
             await self._check_stream(response)
-            keyless, known = KeylessPieces(self._keys), self._keys.known
-            async with _pieces(response) as pieces:
-                async for piece in pieces:
-                    # Bytes pass as they are, but a server may quote what we sent: our key is not the caller's to see.
-                    suspect = keyless.held or piece[-1:] != b"\n"
-                    for key in known:
-                        suspect = suspect or key in piece
-                    told = keyless.feed(piece) if suspect else piece
-                    if told:
-                        yield self._strike(told) if b"error" in told else told
-            if rest := keyless.end():
-                yield rest
-
-    def _strike(self, piece: bytes) -> bytes:
-        for secret in self._secrets:
-            piece = piece.replace(secret, HIDDEN)
-        return piece
-
-    async def complete(self, request: Request) -> Answer:
-        return read_answer(await self._ask(Endpoint.CHAT, chat_body(self.model, request)), self._errors)
-
-    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
-        reader, opening, keyless = StreamReader(self._errors), Opening(), KeylessPieces(self._keys)
-        with await self._send(Endpoint.CHAT, stream_body(self.model, request), self._streamed) as response:
-            await self._check_stream(response)
-            async with _pieces(response) as pieces:
-                async for came in pieces:
-                    piece = keyless.feed(came)
-                    for chunk in reader.feed(piece):
-                        yield chunk
-                    if reader.done:
-                        break
-                    opening.take(len(piece), begun=reader.begun, pending_bytes=reader.pending_bytes)
-            if reader.done:
-                await _see_off(response)
-        for chunk in reader.end():
-            yield chunk
-
-    async def complete_many(self, requests: Sequence[Request]) -> Sequence[ItemAnswer]:
-        message = f"one call takes one request, not {len(requests)}"
-        raise ProviderFailure(Failure(kind=FailureKind.REJECTED, message=message, code="one_at_a_time"))
-
-    async def embed(self, request: EmbeddingRequest) -> Embeddings:
-        body = await self._ask(Endpoint.EMBEDDINGS, embeddings_body(self.model, request))
-        return await read_vectors(len(body), lambda: read_embeddings(body, request, self._errors))
+        except BaseException:
+            response.close()
+            raise
+        return response
 
     async def probe(self) -> Sighting:
         """The models that the server lists, where it does: not all that speak the format have such a list."""
@@ -128,8 +103,11 @@ class OpenAIProvider:
                 return await self._without_list(response)
             if not 200 <= response.status < 300:
                 raise await self._refusal(response)
-            models = read_models(await response.read(), self._errors)
+            models = self._names(await response.read())
         return Sighting(has_model=self.model in models, models=models)
+
+    async def aclose(self) -> None:
+        """Nothing to close: the transport is shared."""
 
     async def _without_list(self, response: Response) -> Sighting:
         """Such a server can be called all the same, unless the version path is missing and the list is there."""
@@ -147,29 +125,22 @@ class OpenAIProvider:
         return Sighting(has_model=None, remark=remark, advice=advice)
 
     async def _lists(self, options: OpenAIOptions) -> bool:
-        """Whether a list of models is at this address, or would be for who has the right key."""
+        """Whether a list of models is at this address, or would be with the right key."""
+        listing = options.target("models", method="GET")
         try:
-            with await self._transport.send(
-                options.target("models", method="GET"), limits=self._whole
-            ) as found:
-                if found.status == 200:
-                    read_models(await found.read(), self._errors)
-                return found.status in _LISTED
+            with await self._transport.send(listing, limits=self._whole) as response:
+                if response.status == 200:
+                    self._names(await response.read())
+                return response.status in _LISTED
         except ProviderFailure:
             return False
 
-    async def aclose(self) -> None:
-        """Nothing to close: the transport belongs to whoever made it."""
-
-    async def _ask(self, endpoint: Endpoint, body: bytes) -> bytes:
-        """The body of a whole answer."""
-        with await self._send(endpoint, body, self._whole) as response:
-            if not 200 <= response.status < 300:
-                raise await self._refusal(response)
-            return self._keys.strike(await response.read())
-
-    def _send(self, endpoint: Endpoint, body: bytes, limits: Limits) -> Coroutine[None, None, Response]:
-        return self._transport.send(self._targets[endpoint], body, limits=limits)
+    def _names(self, body: bytes) -> tuple[str, ...]:
+        """Those in a list of models."""
+        try:
+            return tuple(model.id for model in _read_models(body).data)
+        except UNREADABLE as error:
+            raise self._errors.no_answer(body, f"its body is no list of models: {error}") from None
 
     async def _check_stream(self, response: Response) -> None:
         if not 200 <= response.status < 300:
@@ -184,15 +155,96 @@ class OpenAIProvider:
         return self._errors.from_status(response.status, response.headers, body, now=datetime.now(UTC))
 
 
-def _pieces(response: Response) -> "aclosing[AsyncGenerator[bytes, None]]":
-    """The pieces of the body, and an end to them also for who leaves early."""
-    return aclosing(cast("AsyncGenerator[bytes, None]", response.chunks()))
+class PassedStream:
+    """The bytes of a stream as they are, but for what a server may quote of our key: that is not the caller's to see.
+
+    Read piece by piece, or with `pump`, which hands out each piece at the moment it arrives.
+    """
+
+    __slots__ = ("_keyless", "_known", "_open", "_response", "_secrets", "_sink")
+
+    def __init__(
+        self, open_: Callable[[], Awaitable[Response]], keys: Secrets, secrets: tuple[bytes, ...]
+    ) -> None:
+        self._open = open_
+        self._response: Response | None = None
+        self._keyless = KeylessPieces(keys)
+        self._known = keys.known
+        self._secrets = secrets
+        self._sink: Callable[[bytes], bool] = bool
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._response is None:
+            self._response = await self._open()
+        while (piece := await self._response.piece()) is not None:
+            if shown := self._shown(piece):
+                return shown
+        if rest := self._keyless.end():
+            return rest
+        raise StopAsyncIteration
+
+    async def pump(self, sink: Callable[[bytes], bool], caught_up: Callable[[], Awaitable[object]]) -> None:
+        """All pieces that are yet to come, to `sink`. As `Response.pump`."""
+        assert self._response is not None  # noqa: S101 - its first content was read
+        self._sink = sink
+        try:
+            await self._response.pump(self._take, caught_up)
+        finally:
+            self._response.close()
+        if rest := self._keyless.end():
+            sink(rest)
+
+    def stop(self) -> None:
+        """Its reader has all it wants."""
+        if self._response is not None:
+            self._response.stop()
+
+    async def aclose(self) -> None:
+        if self._response is not None:
+            self._response.close()
+
+    def _take(self, piece: bytes) -> bool:
+        if self._keyless.held or piece[-1:] != b"\n" or b"error" in piece:
+            piece = self._shown(piece)
+        else:
+            for key in self._known:
+                if key in piece:
+                    piece = self._shown(piece)
+                    break
+        return bool(piece) and self._sink(piece)
+
+    def _shown(self, piece: bytes) -> bytes:
+        shown = self._keyless.feed(piece)
+        if b"error" in shown:
+            for secret in self._secrets:
+                shown = shown.replace(secret, HIDDEN)
+        return shown
 
 
-async def _see_off(response: Response) -> None:
-    """Read past the end of a stream. What goes wrong here changes nothing: the answer is whole."""
-    try:
-        async with asyncio.timeout(FAREWELL_S):
-            await response.read(FAREWELL_BYTES)
-    except (TimeoutError, TransportError):
-        pass
+class _Model(msgspec.Struct):
+    id: str
+
+
+class _Models(msgspec.Struct):
+    data: list[_Model]
+
+
+def _plain(value: object) -> object:
+    """For callers' own kinds of mappings and lists."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Sequence):
+        return list(value)
+    raise TypeError(f"a value of type {type(value).__name__}")
+
+
+def _unwritable(error: Exception) -> ProviderFailure:
+    return refused("messages or parameters", f"cannot be written as JSON: {error}")
+
+
+_UNWRITABLE: Final = (TypeError, ValueError, OverflowError, RecursionError)
+_encode: Final = msgspec.json.Encoder(enc_hook=_plain).encode
+_read_models: Final = msgspec.json.Decoder(_Models).decode

@@ -9,8 +9,10 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
+from headgate.core.answer import Usage
+from headgate.core.call import CHARS_PER_TOKEN, Message
 from headgate.core.failures import Failure, FailureKind, from_answer, kind_of
-from headgate.core.messages import Message, Request, Usage, estimate_usage
+from headgate.formats.chat import ChatRequest
 from headgate.providers.simulated.script import Outcome, ScriptedOutcome
 from headgate.providers.simulated.shaped import shaped_answer
 
@@ -38,17 +40,19 @@ class Answers:
         self._by_pattern = [(re.compile(pattern), answer) for pattern, answer in by_pattern.items()]
         self._seed = seed
 
-    def text(self, request: Request, fate: ScriptedOutcome) -> str:
+    def text(self, request: ChatRequest, fate: ScriptedOutcome) -> str:
         """What the call will say if it comes to that; an error says nothing."""
         if fate.is_error:
             return ""
         bad = BAD_TEXTS.get(fate.outcome)
-        return self._good_text(request, fate) if bad is None else bad
+        text = self._good_text(request, fate) if bad is None else bad
+        # JSON cannot hold half of a surrogate pair, which a library user's question may have.
+        return text if text.isascii() else text.encode(errors="replace").decode()
 
-    def _good_text(self, request: Request, fate: ScriptedOutcome) -> str:
+    def _good_text(self, request: ChatRequest, fate: ScriptedOutcome) -> str:
         if fate.content is not None:
             return fate.content
-        question = last_user_text(request)
+        question = last_user_text(request.messages)
         canned = self._by_question.get(question)
         # A call that breaks off delivers no answer, so it uses up none.
         if canned is None and not fate.breaks_off:
@@ -71,12 +75,12 @@ def default_answer(question: str, seed: int) -> str:
     return f"simulated answer to: {echo} [{mark:08x}]"
 
 
-def last_user_text(request: Request) -> str:
+def last_user_text(messages: Sequence[Message]) -> str:
     """The text of the last message from a user, else of the last message."""
-    for message in reversed(request.messages):
+    for message in reversed(messages):
         if message.get("role") == "user":
             return _text_of(message)
-    return _text_of(request.messages[-1]) if request.messages else ""
+    return _text_of(messages[-1])
 
 
 def _text_of(message: Message) -> str:
@@ -92,10 +96,10 @@ def pieces(text: str, count: int) -> list[str]:
     return [text[len(text) * part // count : len(text) * (part + 1) // count] for part in range(count)]
 
 
-def count_usage(request: Request, text: str, output_tokens: int | None) -> Usage:
-    """Tokens as a provider would report them: counted, not estimated."""
-    guess = estimate_usage(request, text)
-    return Usage(guess.input_tokens, guess.output_tokens if output_tokens is None else output_tokens)
+def count_usage(messages: Sequence[Message], text: str, output_tokens: int | None) -> Usage:
+    """Tokens as a provider would report them: counted from the characters, not estimated from the size of a body."""
+    asked = -(-sum(len(_text_of(message)) for message in messages) // CHARS_PER_TOKEN)
+    return Usage(asked, -(-len(text) // CHARS_PER_TOKEN) if output_tokens is None else output_tokens)
 
 
 def finish_reason(fate: ScriptedOutcome) -> str:

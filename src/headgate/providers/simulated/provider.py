@@ -5,12 +5,17 @@ import math
 from collections.abc import AsyncIterator, Sequence
 from typing import Final, NoReturn
 
-from headgate.core.embeddings import EmbeddingRequest, Embeddings, embedding_tokens
+import msgspec
+
+from headgate.core.answer import Answer, Chunk, Usage
+from headgate.core.call import Call, Format
 from headgate.core.errors import ProviderFailure
 from headgate.core.failures import Failure
-from headgate.core.messages import Answer, Chunk, Request, Usage
 from headgate.core.ports.clock import Chance, Clock
 from headgate.core.ports.provider import ItemAnswer
+from headgate.formats import chat, embeddings
+from headgate.formats.chat import ChatRequest
+from headgate.formats.embeddings import EmbeddingRequest
 from headgate.providers.simulated.answers import (
     Answers,
     broken_message,
@@ -25,14 +30,19 @@ from headgate.providers.simulated.fates import Fates
 from headgate.providers.simulated.limits import Limits
 from headgate.providers.simulated.options import SimulatedOptions
 from headgate.providers.simulated.script import Outcome, ScriptedOutcome
-from headgate.providers.simulated.vectors import read_dimensions, spoil, vector_of
+from headgate.providers.simulated.vectors import count_tokens, encoded, read_dimensions, spoil
 
 _UNAVAILABLE: Final = ScriptedOutcome(outcome=Outcome.TRANSIENT)
 _TOO_MANY: Final = ScriptedOutcome(outcome=Outcome.REJECTED)
+_NUMBERS_AT_ONCE: Final = 20_000
+"""Of vectors, before other calls go on. They take 4 ms."""
 
 
 class SimulatedProvider(CallCounts):
     """A provider that only needs a clock and chance. The same seed and the same calls give the same story."""
+
+    formats = frozenset({Format.CHAT, Format.EMBEDDINGS})
+    reads = True
 
     def __init__(
         self,
@@ -46,7 +56,7 @@ class SimulatedProvider(CallCounts):
         super().__init__(clock)
         self.options = options
         self.model = model
-        self.most_inputs = options.many_inputs
+        self.max_calls = options.many_inputs
         self._chance = chance
         self._connect_timeout_s = connect_timeout_s
         self._created = clock.now()
@@ -57,30 +67,36 @@ class SimulatedProvider(CallCounts):
         self._answers = Answers(options.answers, options.answers_by_pattern, options.seed)
         self._hanging: set[asyncio.Future[None]] = set()
 
-    async def complete(self, request: Request) -> Answer:
+    async def send(self, call: Call) -> Answer:
+        if call.format is Format.EMBEDDINGS:
+            return await self._embed(call)
+        request = chat.read_request(call)
         with self._counted:
-            fate = self._fates.deal(self._see(request.id))
+            fate = self._fates.deal(self._see(call.id))
             words = self._answers.text(request, fate)
             await self._wait(self._fates.latency_s(fate), self._tokens(request, words))
             await self._end(fate)
-            return self._answer(request, fate, words)
+            return self._answer(call, request, fate, words)
 
-    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
+    async def stream(self, call: Call) -> AsyncIterator[bytes]:
+        request = chat.read_request(call)
+        writer = chat.StreamWriter(call)
         self._arrive()
         finished = False
         try:
-            fate = self._fates.deal(self._see(request.id))
+            fate = self._fates.deal(self._see(call.id))
             words = self._answers.text(request, fate)
             await self._wait(self._fates.first_token_s(fate), self._tokens(request, words))
             for index, piece in enumerate(self._pieces(fate, words)):
                 if index:
                     await self._pause(self.options.chunk_gap_s)
-                yield Chunk(text=piece)
+                yield writer.write(Chunk(text=piece))
             await self._end(fate)
-            # Who stops reading at the finish reason has the whole answer: that is no cancellation.
+            # A reader that stops at the finish reason or at [DONE] has the whole answer and cancels nothing.
             finished = True
             self.in_flight -= 1
-            yield Chunk(finish_reason=finish_reason(fate), usage=self._usage(request, words))
+            last = Chunk(finish_reason=finish_reason(fate), usage=self._usage(request, words))
+            yield writer.write(last) + writer.end()
         except (asyncio.CancelledError, GeneratorExit):
             if not finished:
                 self.cancelled += 1
@@ -89,37 +105,46 @@ class SimulatedProvider(CallCounts):
             if not finished:
                 self.in_flight -= 1
 
-    async def complete_many(self, requests: Sequence[Request]) -> Sequence[ItemAnswer]:
+    async def send_many(self, calls: Sequence[Call]) -> Sequence[ItemAnswer]:
+        requests = [chat.read_request(call) for call in calls]
         with self._counted:
-            return await self._answer_many(requests)
-
-    async def embed(self, request: EmbeddingRequest) -> Embeddings:
-        with self._counted:
-            fate = self._fates.deal(self._see(request.id))
-            await self._wait(self._fates.latency_s(fate), embedding_tokens(request))
-            await self._end(fate)
-            return self._embeddings(request, fate)
+            return await self._answer_many(calls, requests)
 
     async def aclose(self) -> None:
         """Nothing to close."""
 
-    async def _answer_many(self, requests: Sequence[Request]) -> Sequence[ItemAnswer]:
-        fates = [self._fates.deal(self._see(request.id)) for request in requests]
+    async def _embed(self, call: Call) -> Answer:
+        request = embeddings.read_request(call)
+        tokens = count_tokens(request.texts)
+        with self._counted:
+            fate = self._fates.deal(self._see(call.id))
+            await self._wait(self._fates.latency_s(fate), tokens)
+            await self._end(fate)
+            vectors = spoil(await self._vectors(request), fate.outcome)
+        usage = Usage(tokens, 0) if self.options.report_usage else None
+        return embeddings.write_answer(call, vectors, usage)
+
+    async def _answer_many(
+        self, calls: Sequence[Call], requests: Sequence[ChatRequest]
+    ) -> Sequence[ItemAnswer]:
+        fates = [self._fates.deal(self._see(call.id)) for call in calls]
         words = [self._answers.text(request, fate) for request, fate in zip(requests, fates, strict=True)]
         # One call ends when its slowest item does.
         tokens = sum(self._tokens(request, said) for request, said in zip(requests, words, strict=True))
         await self._wait(max(map(self._fates.latency_s, fates), default=0.0), tokens)
         await self._end_whole(fates)
         items = [
-            ItemAnswer(request.id, self._failure(fate) if fate.fails else self._answer(request, fate, said))
-            for request, fate, said in zip(requests, fates, words, strict=True)
+            ItemAnswer(
+                call.id, self._failure(fate) if fate.fails else self._answer(call, request, fate, said)
+            )
+            for call, request, fate, said in zip(calls, requests, fates, words, strict=True)
         ]
         if self.options.shuffle_many:
             self._shuffle(items)
         return items
 
     async def _end_whole(self, fates: Sequence[ScriptedOutcome]) -> None:
-        if len(fates) > self.most_inputs:
+        if len(fates) > self.max_calls:
             raise self._error(_TOO_MANY)
         for fate in fates:
             if self.options.fail_whole or fate.outcome is Outcome.STALL:
@@ -192,26 +217,31 @@ class SimulatedProvider(CallCounts):
         parts = pieces(words, self.options.chunks)
         return parts[: self.options.cut_after_chunks] if fate.breaks_off else parts
 
-    def _answer(self, request: Request, fate: ScriptedOutcome, words: str) -> Answer:
+    def _answer(self, call: Call, request: ChatRequest, fate: ScriptedOutcome, words: str) -> Answer:
         usage = self._usage(request, words)
-        return Answer(content=words, finish_reason=finish_reason(fate), usage=usage)
+        return chat.write_answer(call, content=words, finish_reason=finish_reason(fate), usage=usage)
 
-    def _embeddings(self, request: EmbeddingRequest, fate: ScriptedOutcome) -> Embeddings:
-        options = self.options
+    async def _vectors(self, request: EmbeddingRequest) -> Sequence[msgspec.Raw]:
+        """Computed and encoded a few at a time."""
         dimensions = read_dimensions(request, model=self.model, now=self._clock.utc())
-        vectors = [vector_of(text, seed=options.seed, dimensions=dimensions) for text in request.input]
-        usage = Usage(embedding_tokens(request), 0) if options.report_usage else None
-        return Embeddings(vectors=spoil(vectors, fate.outcome), usage=usage)
+        vectors, numbers = list[msgspec.Raw](), 0
+        for text in request.texts:
+            vectors.append(encoded(text, seed=self.options.seed, dimensions=dimensions))
+            numbers += dimensions
+            if numbers >= _NUMBERS_AT_ONCE:
+                numbers = 0
+                await asyncio.sleep(0)
+        return vectors
 
-    def _tokens(self, request: Request, words: str) -> int:
-        """What the call weighs, where anybody weighs it."""
+    def _tokens(self, request: ChatRequest, words: str) -> int:
+        """The size of the call, where a limit needs it."""
         if not self._limits.active:
             return 0
-        return count_usage(request, words, self.options.output_tokens).total_tokens
+        return count_usage(request.messages, words, self.options.output_tokens).total_tokens
 
-    def _usage(self, request: Request, words: str) -> Usage | None:
+    def _usage(self, request: ChatRequest, words: str) -> Usage | None:
         options = self.options
-        return count_usage(request, words, options.output_tokens) if options.report_usage else None
+        return count_usage(request.messages, words, options.output_tokens) if options.report_usage else None
 
     def _failure(self, fate: ScriptedOutcome) -> Failure:
         wait_s = self.options.retry_after_s

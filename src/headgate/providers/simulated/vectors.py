@@ -10,15 +10,21 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from headgate.core.embeddings import EmbeddingRequest, Vector
+import msgspec
+
+from headgate.core.answer import Vector
+from headgate.core.call import CHARS_PER_TOKEN
 from headgate.core.errors import ProviderFailure
 from headgate.core.failures import from_answer
+from headgate.formats.embeddings import EmbeddingRequest
 from headgate.providers.simulated.script import Outcome
 
 USUAL_DIMENSIONS: Final = 16
 MOST_DIMENSIONS: Final = 4096
 MAX_NUMBERS: Final = 200_000
 """In all vectors of an answer. They are computed in the event loop: a million takes 200 ms."""
+_NO_VECTOR: Final = msgspec.Raw(b"[]")
+_encode: Final = msgspec.json.Encoder().encode
 
 
 def vector_of(text: str, *, seed: int, dimensions: int) -> Vector:
@@ -31,11 +37,21 @@ def vector_of(text: str, *, seed: int, dimensions: int) -> Vector:
     return tuple(number / length for number in numbers)
 
 
-def spoil(vectors: Sequence[Vector], outcome: Outcome) -> Sequence[Vector]:
+def encoded(text: str, *, seed: int, dimensions: int) -> msgspec.Raw:
+    """The vector of a text as JSON."""
+    return msgspec.Raw(_encode(vector_of(text, seed=seed, dimensions=dimensions)))
+
+
+def count_tokens(texts: Sequence[str]) -> int:
+    """Each text is counted by itself."""
+    return sum(-(-len(text) // CHARS_PER_TOKEN) for text in texts)
+
+
+def spoil(vectors: Sequence[msgspec.Raw], outcome: Outcome) -> Sequence[msgspec.Raw]:
     """What becomes of good vectors when an answer goes bad without failing."""
     match outcome:
         case Outcome.BLANK:
-            return [() for _ in vectors]
+            return [_NO_VECTOR] * len(vectors)
         case Outcome.REPEAT:
             return [*vectors, vectors[-1]]
         case Outcome.BAD_JSON:
@@ -54,7 +70,7 @@ def read_dimensions(request: EmbeddingRequest, *, model: str, now: datetime) -> 
         or not 1 <= dimensions <= MOST_DIMENSIONS
     ):
         message = f"dimensions must be a whole number, 1–{MOST_DIMENSIONS}"
-    elif (count := len(request.input)) * dimensions > MAX_NUMBERS:
+    elif (count := len(request.texts)) * dimensions > MAX_NUMBERS:
         message = (
             f"{count:,} texts with {dimensions:,} dimensions are {count * dimensions:,} numbers; the most is"
             f" {MAX_NUMBERS:,}. Send fewer texts, or ask for fewer dimensions"

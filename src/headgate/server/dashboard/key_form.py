@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
 from headgate.core.access import AccessTerms, Role
+from headgate.core.call import Lane
 from headgate.core.errors import InvalidRequest
-from headgate.core.messages import Lane
 from headgate.server.dashboard.forms import choice, text
 from headgate.server.dashboard.html import Markup, el, group
 from headgate.server.dashboard.page import Form

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from headgate.core.access import AccessKey, AccessState, Action, IssuedKey, Role, covers
+from headgate.core.call import Lane
 from headgate.core.errors import HeadgateError, InvalidRequest, ModelNotAllowed
-from headgate.core.messages import Lane
 from headgate.server.dashboard.foreign import address, joined, word
 from headgate.server.dashboard.forms import button
 from headgate.server.dashboard.html import Child, Markup, el, group

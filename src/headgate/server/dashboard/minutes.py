@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from headgate.core.messages import Lane
+from headgate.core.call import Lane
 from headgate.observe.series import SPAN_S, Series, Span
 from headgate.server.dashboard.charts import Line, bars, curves
 from headgate.server.dashboard.html import Markup, el, group

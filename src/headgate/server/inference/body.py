@@ -6,58 +6,73 @@ from typing import Any, Final
 
 import msgspec
 
-from headgate.calls.relaying import LARGE_BYTES
+from headgate.calls.requests import LARGE_BYTES
+from headgate.core.call import MAX_ID_CHARS, Format, Lane, check_text
 from headgate.core.errors import InvalidRequest
-from headgate.core.json_trouble import check_json, why_no_json
-from headgate.core.messages import Lane, check_text
-from headgate.core.wire import Endpoint, WireRequest
-from headgate.server.inference.head import Head
+from headgate.core.json_trouble import MAX_NESTING, MAX_SIGNS, check_json, why_no_json
 
-_ASKED: Final[Mapping[Endpoint, str]] = {
-    Endpoint.CHAT: "messages",
-    Endpoint.COMPLETIONS: "prompt",
-    Endpoint.EMBEDDINGS: "input",
+_ASKED: Final[Mapping[Format, str]] = {
+    Format.CHAT: "messages",
+    Format.COMPLETIONS: "prompt",
+    Format.EMBEDDINGS: "input",
 }
-_OPENINGS: Final[Mapping[Endpoint, bytes]] = {
-    Endpoint.CHAT: b"[",
-    Endpoint.COMPLETIONS: b'["',
-    Endpoint.EMBEDDINGS: b'["',
+_OPENINGS: Final[Mapping[Format, bytes]] = {
+    Format.CHAT: b"[",
+    Format.COMPLETIONS: b'["',
+    Format.EMBEDDINGS: b'["',
 }
-_KINDS: Final[Mapping[Endpoint, str]] = {
-    Endpoint.CHAT: "a list with at least one message",
-    Endpoint.COMPLETIONS: "a text, or a list with one, and not empty",
-    Endpoint.EMBEDDINGS: "a text or a list of texts, and not empty",
+_KINDS: Final[Mapping[Format, str]] = {
+    Format.CHAT: "a list with at least one message",
+    Format.COMPLETIONS: "a text, or a list with one, and not empty",
+    Format.EMBEDDINGS: "a text or a list of texts, and not empty",
 }
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _text = msgspec.json.Decoder(str)
 _FLAGS: Final = {b"true": True, b"false": False, b"null": False}
 _FIRST_MODEL: Final = re.compile(rb'\s*\{\s*"model"\s*:\s*"([\w./:@+-]{1,255})"', re.ASCII)
 _FLEX: Final = b'"flex"'
+_NOTHING_ASKED: Final = frozenset({b"[]", b'""'})
+MAX_MODELS: Final = 1000
+_models: dict[bytes, str] = {}
+"""Names as they came, read and checked before."""
 
 
-def read_body(
-    body: bytes, endpoint: Endpoint, head: Head, *, request_id: str, tenant: str, lane: Lane
-) -> WireRequest:
-    """`InvalidRequest` names the field that makes no sense. `lane` is the caller's own, unless the request says."""
-    fields = _decode(body)
-    model = _model(fields.pop("model", None))
-    stream = _flag("stream", fields.pop("stream", None))
-    tier = _tier(fields)
-    _check_asked(fields, endpoint)
-    if endpoint is Endpoint.EMBEDDINGS and stream:
+class Body(msgspec.Struct, gc=False):
+    """What a body asks, one level deep. `fields` is without `model`, `stream` and what is ours."""
+
+    model: str
+    stream: bool
+    tier: Lane | None
+    fields: dict[str, msgspec.Raw]
+
+
+def read_body(body: bytes, wanted: Format) -> Body:
+    """`InvalidRequest` names the field that makes no sense."""
+    # A larger one was checked before, and others had their turn since.
+    if LARGE_BYTES >= len(body) > MAX_SIGNS or body.count(b"[") + body.count(b"{") > MAX_NESTING:
+        check_json(body)
+    try:
+        if not body.isascii():
+            # Values stay as they came: what is not UTF-8 would only be noticed upstream.
+            body.decode()
+        fields = _fields.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _no_object(body, error) from None
+    raw = fields.pop("model", None)
+    model = None if raw is None or len(raw) > MAX_ID_CHARS else _models.get(bytes(raw))
+    if model is None:
+        model = _model(raw)
+    stream = "stream" in fields and _flag("stream", fields.pop("stream"))
+    tier = _tier(fields) if "service_tier" in fields else None
+    asked = fields.get(_ASKED[wanted])
+    if asked is None:
+        raise InvalidRequest(f"the body must have {_ASKED[wanted]}", param=_ASKED[wanted])
+    start = bytes(memoryview(asked)[:2])
+    if start[0] not in _OPENINGS[wanted] or start in _NOTHING_ASKED:
+        raise InvalidRequest(f"{_ASKED[wanted]} must be {_KINDS[wanted]}", param=_ASKED[wanted])
+    if wanted is Format.EMBEDDINGS and stream:
         raise InvalidRequest("embeddings are not streamed", param="stream")
-    return WireRequest(
-        id=request_id,
-        endpoint=endpoint,
-        model=model,
-        fields=fields,
-        size_bytes=len(body),
-        stream=stream,
-        lane=head.lane or tier or lane,
-        tenant=tenant,
-        agent_id=head.agent_id,
-        wait=head.wait,
-    )
+    return Body(model, stream, tier, fields)
 
 
 def peek_model(beginning: bytes) -> str | None:
@@ -66,18 +81,10 @@ def peek_model(beginning: bytes) -> str | None:
     return None if found is None else found[1].decode()
 
 
-def _decode(body: bytes) -> dict[str, msgspec.Raw]:
-    if len(body) <= LARGE_BYTES:
-        check_json(body)  # A larger one was checked before, and others had their turn since.
-    try:
-        if not body.isascii():
-            # Values stay as they came: what is no UTF-8 would only be noticed upstream.
-            body.decode()
-        return _fields.decode(body)
-    except msgspec.ValidationError:
-        raise InvalidRequest("the body must be a JSON object") from None
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"the body is not valid JSON: {why_no_json(body, error)}") from None
+def _no_object(body: bytes, error: Exception) -> InvalidRequest:
+    if isinstance(error, msgspec.ValidationError):
+        return InvalidRequest("the body must be a JSON object")
+    return InvalidRequest(f"the body is not valid JSON: {why_no_json(body, error)}")
 
 
 def _model(raw: msgspec.Raw | None) -> str:
@@ -88,6 +95,9 @@ def _model(raw: msgspec.Raw | None) -> str:
     except msgspec.MsgspecError:
         raise InvalidRequest("model must be a text", param="model") from None
     check_text("model", model)
+    if len(_models) >= MAX_MODELS:
+        _models.clear()
+    _models[bytes(raw)] = model
     return model
 
 
@@ -98,16 +108,6 @@ def _flag(name: str, raw: Any) -> bool:
     if flag is None:
         raise InvalidRequest(f"{name} must be true or false", param=name)
     return flag
-
-
-def _check_asked(fields: Mapping[str, msgspec.Raw], endpoint: Endpoint) -> None:
-    name = _ASKED[endpoint]
-    raw = fields.get(name)
-    if raw is None:
-        raise InvalidRequest(f"the body must have {name}", param=name)
-    view = memoryview(raw)
-    if view[0] not in _OPENINGS[endpoint] or bytes(view[:2]) in {b"[]", b'""'}:
-        raise InvalidRequest(f"{name} must be {_KINDS[endpoint]}", param=name)
 
 
 def _tier(fields: dict[str, msgspec.Raw]) -> Lane | None:

@@ -1,14 +1,14 @@
 """What a client says in headers about how its request shall be treated."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import msgspec
 
+from headgate.core.call import Lane, check_text, read_lane
 from headgate.core.errors import InvalidRequest
 from headgate.core.idempotency import check_key
-from headgate.core.messages import Lane, check_text, read_lane
 
 _WANTED: Final = frozenset(
     {
@@ -43,13 +43,12 @@ class Head(msgspec.Struct, frozen=True):
 _NOTHING: Final = Head()
 
 
-def read_head(headers: Iterable[tuple[bytes, bytes]]) -> Head:
-    """`InvalidRequest` names the header that makes no sense."""
-    found = [header for header in headers if header[0] in _WANTED]
-    if not found:
+def read_head(headers: Iterable[tuple[bytes, bytes]], said: Mapping[bytes, bytes]) -> Head:
+    """`InvalidRequest` names the header that makes no sense. `said` is `headers` by name."""
+    if _WANTED.isdisjoint(said):
         return _NOTHING
-    said = dict(found)
-    if len(said) != len(found):
+    found = [header for header in headers if header[0] in _WANTED]
+    if len({name for name, _ in found}) != len(found):
         _check_once(found)
     lane = said.get(b"x-headgate-lane")
     key = said.get(b"idempotency-key")
@@ -79,7 +78,7 @@ def _check_once(found: Iterable[tuple[bytes, bytes]]) -> None:
         raise InvalidRequest(f"the header {twice} comes twice", param=twice)
 
 
-def _deadline_s(said: dict[bytes, bytes]) -> float | None:
+def _deadline_s(said: Mapping[bytes, bytes]) -> float | None:
     """Ours wins; the official clients say how long they read for, and need not know of us."""
     ours = said.get(b"x-headgate-timeout")
     if ours is not None:

@@ -4,15 +4,19 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
-from headgate.calls.relaying import LARGE_BYTES, Relaying, Stream
+from headgate.calls.call import RoutedCall
+from headgate.calls.keyed import KeyedRequests
+from headgate.calls.keyed_stream import KeyedStream
+from headgate.calls.requests import LARGE_BYTES, Requests
+from headgate.calls.streams import CallStream
 from headgate.core.access import Action
+from headgate.core.answer import Reply
+from headgate.core.call import Format, Lane
 from headgate.core.errors import UnknownModel, is_reported
 from headgate.core.events import Event, HttpAnswered
 from headgate.core.json_trouble import check_json
-from headgate.core.messages import Lane
 from headgate.core.outcomes import error_word
 from headgate.core.waiting import REQUEST_BODY, RequestBody, WaitingBytes
-from headgate.core.wire import Endpoint, WireReply, WireRequest
 from headgate.machine.context import REQUEST_IDS, TRACEPARENT
 from headgate.server.access import Access, Caller
 from headgate.server.allowance import allowance_headers
@@ -20,12 +24,13 @@ from headgate.server.errors import Header, going_away, log_error, read_error
 from headgate.server.http import Exchange
 from headgate.server.http.answer import header_lines, header_value
 from headgate.server.http.exchange import ClientGone
-from headgate.server.inference.body import peek_model, read_body
+from headgate.server.inference.body import Body, peek_model, read_body
 from headgate.server.inference.head import Head, read_head
 from headgate.server.inference.stream import Delivery
 from headgate.server.whole_body import read_whole
 
-ROUTES: Final = {f"/v1/{endpoint}": endpoint for endpoint in Endpoint}
+ROUTES: Final = {f"/v1/{wanted}": wanted for wanted in Format}
+Stream = CallStream | KeyedStream
 LONG_BYTES: Final = 16 * 1024
 _REPLAYED: Final = (b"idempotent-replayed", b"true")
 _REPLAYED_LINE: Final = b"idempotent-replayed: true\r\n"
@@ -45,7 +50,18 @@ class Submitted(NamedTuple):
     """False when its idempotency key had one already."""
 
 
-Submit = Callable[[WireRequest, Head, bytes], Awaitable[Submitted]]
+class JobAsked(NamedTuple):
+    """A request that shall be a job."""
+
+    wanted: Format
+    body: Body
+    data: bytes
+    key: str | None
+    lane: Lane
+    tenant: str
+
+
+Submit = Callable[[JobAsked], Awaitable[Submitted]]
 
 
 class Inference:
@@ -53,7 +69,8 @@ class Inference:
 
     def __init__(
         self,
-        relaying: Relaying,
+        requests: Requests,
+        keyed: KeyedRequests,
         access: Access,
         *,
         now: Callable[[], float],
@@ -64,7 +81,8 @@ class Inference:
         emit: Callable[[Event], None],
         bodies: WaitingBytes,
     ) -> None:
-        self._relaying = relaying
+        self._requests = requests
+        self._keyed = keyed
         self._access = access
         self._now = now
         self._new_id = new_id
@@ -99,44 +117,91 @@ class Inference:
                 counted.end()
 
     async def _serve(self, caller: Caller, request_id: str, exchange: Exchange, started_at: float) -> None:
-        head = read_head(exchange.head.headers)
+        head = read_head(exchange.head.headers, exchange.head.known)
         if head.traceparent is not None:
             TRACEPARENT.set(head.traceparent)
-        endpoint = ROUTES[exchange.head.path]
-        body = await exchange.piece()
-        if exchange.more or len(body) > LONG_BYTES:
-            self._look(body, endpoint, head, caller, request_id)
-            body = await self._read_long(body, exchange, head, caller.tenant)
-        # Who asks for a job does not wait for it.
-        lane = Lane.BATCH if head.respond_async else caller.lane
-        request = read_body(body, endpoint, head, request_id=request_id, tenant=caller.tenant, lane=lane)
-        caller.check_model(request.model)
-        if len(body) > LARGE_BYTES:
+        wanted = ROUTES[exchange.head.path]
+        data = await exchange.piece()
+        if exchange.more or len(data) > LONG_BYTES:
+            self._look(data, wanted, head, caller, request_id)
+            data = await self._read_long(data, exchange, head, caller.tenant)
+        body = read_body(data, wanted)
+        if caller.models:
+            caller.check_model(body.model)
+        if len(data) > LARGE_BYTES:
             await asyncio.sleep(0)
         if head.respond_async:
-            submitted = await self._submit(request, head, body)
-            exchange.on_disconnect(None)
-            self._report(request_id, 202)
-            lines = _job_story(submitted, request_id)
-            if caller.limited:
-                lines += header_lines(allowance_headers(caller.allowances()))
-            await exchange.answer(202, lines, submitted.record)
-        elif request.stream:
-            await self._deliver(await self._stream(request, head, body), caller, exchange, started_at)
+            await self._respond_later(body, head, wanted, data, caller, request_id, exchange)
+            return
+        call = self._requests.begin(
+            request_id,
+            body.model,
+            body.fields,
+            wanted=wanted,
+            size_bytes=len(data),
+            stream=body.stream,
+            lane=head.lane or body.tier or caller.lane,
+            tenant=caller.tenant,
+            agent_id=head.agent_id,
+            waits=head.wait,
+            deadline_s=head.deadline_s,
+        )
+        if body.stream:
+            await self._serve_stream(call, head, data, caller, exchange, started_at)
+            return
+        if head.key is None:
+            reply = await self._requests.answer(call)
         else:
-            if head.key is None:
-                reply = await self._relaying.answer(request, deadline_s=head.deadline_s)
-            else:
-                reply = await self._relaying.answer_once(request, head.key, body, deadline_s=head.deadline_s)
-            exchange.on_disconnect(None)
-            if reply.replayed:
-                self._report(request_id, 200)
-            else:
-                caller.used(reply.usage.total_tokens)
-            lines = self._story(reply, request_id, started_at)
-            if caller.limited:
-                lines += header_lines(allowance_headers(caller.allowances()))
-            await exchange.answer(200, lines, reply.body)
+            reply = await self._keyed.answer(call, head.key, data, scope=wanted)
+        exchange.on_disconnect(None)
+        lines = self._story(reply, request_id, started_at)
+        if caller.limited or reply.replayed:
+            lines += self._counted(reply, caller, request_id)
+        await exchange.answer(200, lines, reply.body)
+
+    def _counted(self, reply: Reply, caller: Caller, request_id: str) -> bytes:
+        """Count what a limited caller has used; the headers that tell what is left."""
+        if reply.replayed:
+            self._report(request_id, 200)
+        else:
+            caller.used(reply.usage.total_tokens)
+        return header_lines(allowance_headers(caller.allowances()))
+
+    async def _serve_stream(
+        self,
+        call: RoutedCall,
+        head: Head,
+        data: bytes,
+        caller: Caller,
+        exchange: Exchange,
+        started_at: float,
+    ) -> None:
+        stream: Stream
+        if head.key is None:
+            stream = self._requests.stream(call)
+        else:
+            stream = await self._keyed.stream(call, head.key, data, scope=call.format)
+        await self._deliver(stream, caller, exchange, started_at)
+
+    async def _respond_later(
+        self,
+        body: Body,
+        head: Head,
+        wanted: Format,
+        data: bytes,
+        caller: Caller,
+        request_id: str,
+        exchange: Exchange,
+    ) -> None:
+        """`Prefer: respond-async`: 202, and the request goes on as a job. No client waits, so its lane is batch."""
+        lane = head.lane or Lane.BATCH
+        submitted = await self._submit(JobAsked(wanted, body, data, head.key, lane, caller.tenant))
+        exchange.on_disconnect(None)
+        self._report(request_id, 202)
+        lines = _job_story(submitted, request_id)
+        if caller.limited:
+            lines += header_lines(allowance_headers(caller.allowances()))
+        await exchange.answer(202, lines, submitted.record)
 
     async def _deliver(self, stream: Stream, caller: Caller, exchange: Exchange, started_at: float) -> None:
         delivery = Delivery(
@@ -151,26 +216,25 @@ class Inference:
             # Who leaves in the middle has used what came until then.
             caller.used(stream.spent.total_tokens)
 
-    def _look(
-        self, beginning: bytes, endpoint: Endpoint, head: Head, caller: Caller, request_id: str
-    ) -> None:
+    def _look(self, beginning: bytes, wanted: Format, head: Head, caller: Caller, request_id: str) -> None:
         """Refuse a long body by its first bytes: under a flood of them, reading all would leave no time to serve."""
         model = peek_model(beginning)
         if model is None or head.key is not None or head.respond_async:
             return
         caller.check_model(model)
-        asked = WireRequest(
-            id=request_id,
-            endpoint=endpoint,
-            model=model,
-            fields={},
+        call = self._requests.begin(
+            request_id,
+            model,
+            {},
+            wanted=wanted,
             size_bytes=len(beginning),
             lane=head.lane or caller.lane,
             tenant=caller.tenant,
             agent_id=head.agent_id,
-            wait=head.wait,
+            waits=head.wait,
+            read=False,
         )
-        self._relaying.check_room(asked)
+        self._requests.check_room(call)
 
     async def _read_long(self, beginning: bytes, exchange: Exchange, head: Head, tenant: str) -> bytes:
         counted = RequestBody(self._bodies, tenant)
@@ -183,18 +247,13 @@ class Inference:
             counted.end()
         return body
 
-    async def _stream(self, request: WireRequest, head: Head, body: bytes) -> Stream:
-        if head.key is None:
-            return self._relaying.stream(request, deadline_s=head.deadline_s)
-        return await self._relaying.stream_once(request, head.key, body, deadline_s=head.deadline_s)
-
     def _report(self, request_id: str, status: int, error: str | None = None) -> None:
         """Of an answer that is not the end of a call: that is reported as `Responded`."""
         self._emit(HttpAnswered(request_id=request_id, status=status, error=error))
 
     # ---- What an answer says of itself -------------------------------------------------------------------
 
-    def _story(self, reply: WireReply, request_id: str, started_at: float) -> bytes:
+    def _story(self, reply: Reply, request_id: str, started_at: float) -> bytes:
         spent_ms = (self._now() - started_at) * 1000 - reply.queue_ms - reply.upstream_ms
         lines = _STORY % (
             request_id.encode(),

@@ -6,7 +6,8 @@ from typing import Final
 
 import msgspec
 
-from headgate.calls.relaying import Stream
+from headgate.calls.keyed_stream import KeyedStream
+from headgate.calls.streams import CallStream
 from headgate.core.errors import Draining
 from headgate.server.errors import Header, log_error, read_error
 from headgate.server.http import Exchange
@@ -28,7 +29,7 @@ class Delivery:
         self._beating: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    async def run(self, stream: Stream) -> None:
+    async def run(self, stream: CallStream | KeyedStream) -> None:
         """Raises only while nothing has been sent; afterwards a failure is told inside the stream."""
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(HEARTBEAT_S, self._begin_beating, stream)
@@ -36,9 +37,7 @@ class Delivery:
             async with stream:
                 await self._stop_beating()
                 await self._start()
-                write = self._exchange.write
-                async for piece in stream:
-                    await write(piece)
+                await stream.pump(self._exchange.push, self._exchange.caught_up)
         except asyncio.CancelledError:
             await self._stop_beating()
             if self._started:
@@ -72,10 +71,10 @@ class Delivery:
 
     # ---- While it is slow --------------------------------------------------------------------------------
 
-    def _begin_beating(self, stream: Stream) -> None:
+    def _begin_beating(self, stream: CallStream | KeyedStream) -> None:
         self._beating = asyncio.get_running_loop().create_task(self._beat(stream), name="headgate heartbeat")
 
-    async def _beat(self, stream: Stream) -> None:
+    async def _beat(self, stream: CallStream | KeyedStream) -> None:
         """Comments keep impatient clients and proxies waiting. Not before the slot is held: a refusal needs a status."""
         while True:
             if stream.attempts:

@@ -2,9 +2,9 @@
 
 from typing import Any, Final
 
+from headgate.core.call import Lane
 from headgate.core.job import JobState, Reason
 from headgate.core.job_rules import ERROR_CLASSES
-from headgate.core.messages import Lane
 from headgate.runner.jobs import MOST_LISTED
 from headgate.runner.submission import LONGEST_WAIT_S as LONGEST_S
 from headgate.runner.submission import MOST_AT_ONCE

@@ -3,7 +3,7 @@
 from typing import Final
 
 from headgate.core.alert_rules import Rule
-from headgate.core.messages import Lane
+from headgate.core.call import Lane
 from headgate.observe.recent import Status
 from headgate.runner.jobs import MOST_LISTED
 from headgate.server.jobs import USUAL_LIMIT

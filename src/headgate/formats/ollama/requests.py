@@ -1,18 +1,19 @@
 """Requests as the bodies of `POST /api/chat` and `POST /api/embed`.
 
 Sampling parameters go into `options`; Ollama's own fields (`think`, `keep_alive`, `format`, …) and unknown ones pass
-untouched. Dropped as harmless: what `params.HARMLESS` lists, users and their metadata, service tiers, a message's
-`name`, an image's `detail`, `strict` of tools, `encoding_format` of embeddings (vectors come as numbers).
+untouched. What an assistant's message says it thought goes back as its `thinking`. Dropped as harmless: what
+`params.HARMLESS` lists, users and their metadata, service tiers, a message's `name`, an image's `detail`, `strict` of
+tools, `encoding_format` of embeddings (vectors come as numbers), signatures of thoughts.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from headgate.core.embeddings import EmbeddingRequest
-from headgate.core.messages import Message, Request
-from headgate.providers.ollama.options import MODEL_OPTIONS, OllamaOptions
-from headgate.providers.params import HARMLESS, UNTRANSLATED, Neutral, refused, sift
-from headgate.providers.parts import (
+from headgate.core.call import Message
+from headgate.formats.chat import ChatRequest
+from headgate.formats.embeddings import EmbeddingRequest
+from headgate.formats.params import HARMLESS, UNTRANSLATED, Neutral, refused, sift
+from headgate.formats.parts import (
     SYSTEM_ROLES,
     embedded,
     function_of,
@@ -24,25 +25,62 @@ from headgate.providers.parts import (
 )
 
 Body = dict[str, Any]
+KeepAlive = str | float | None
 
+MODEL_OPTIONS: Final = frozenset(
+    {
+        "draft_num_predict",
+        "frequency_penalty",
+        "main_gpu",
+        "min_p",
+        "mirostat",
+        "mirostat_eta",
+        "mirostat_tau",
+        "num_batch",
+        "num_ctx",
+        "num_gpu",
+        "num_keep",
+        "num_predict",
+        "num_thread",
+        "numa",
+        "penalize_newline",
+        "presence_penalty",
+        "repeat_last_n",
+        "repeat_penalty",
+        "seed",
+        "stop",
+        "temperature",
+        "tfs_z",
+        "top_k",
+        "top_p",
+        "typical_p",
+        "use_mlock",
+        "use_mmap",
+    }
+)
+"""What Ollama calls `options` of a call: how the model is loaded and how it draws its words."""
 _HARMLESS: Final = HARMLESS | {"user", "safety_identifier", "metadata", "service_tier"}
 _HARMLESS_FOR_VECTORS: Final = _HARMLESS | {"encoding_format", "input"}
 _UNTRANSLATED: Final[Mapping[str, Neutral]] = {**UNTRANSLATED, "parallel_tool_calls": (True,)}
 _ROLES: Final = frozenset({"user", "assistant", "tool"})
 
 
-def to_chat_body(request: Request, *, model: str, options: OllamaOptions) -> Body:
+def to_chat_body(
+    request: ChatRequest, *, model: str, options: Mapping[str, Any], keep_alive: KeepAlive
+) -> Body:
     """Always streamed. Raises a rejected `ProviderFailure` that names what Ollama's format cannot say."""
     params = sift(request.params, provider="ollama", harmless=_HARMLESS, untranslated=_UNTRANSLATED)
     body: Body = {"model": model, "messages": to_messages(request.messages), "stream": True}
     body |= _tools(params) | _format(params) | _think(params)
-    return _kept(options) | _with_model_options(params, options) | body
+    return _kept(keep_alive) | _with_model_options(params, options) | body
 
 
-def to_embed_body(request: EmbeddingRequest, *, model: str, options: OllamaOptions) -> Body:
+def to_embed_body(
+    request: EmbeddingRequest, *, model: str, options: Mapping[str, Any], keep_alive: KeepAlive
+) -> Body:
     params = sift(request.params, provider="ollama", harmless=_HARMLESS_FOR_VECTORS, untranslated={})
-    body: Body = {"model": model, "input": list(request.input)}
-    return _kept(options) | _with_model_options(params, options) | body
+    body: Body = {"model": model, "input": list(request.texts)}
+    return _kept(keep_alive) | _with_model_options(params, options) | body
 
 
 def to_messages(messages: Sequence[Message]) -> list[Body]:
@@ -56,7 +94,7 @@ def _message(message: Message, where: str, tool_names: dict[str, str]) -> Body:
         raise refused(f"{where}.role", f"is {role[:40]!r}: use system, developer, user, assistant or tool")
     translated: Body = {"role": role} | _content(message, where)
     if role == "assistant":
-        return translated | _tool_calls(message, where, tool_names)
+        return translated | _thought(message, where) | _tool_calls(message, where, tool_names)
     if role == "tool":
         return translated | _answered(message, tool_names)
     return translated
@@ -83,6 +121,19 @@ def _image(part: Mapping[str, Any], where: str) -> str:
     if data is None:
         raise refused(f"{where}.image_url", "must be a data URL with base64: ollama fetches no images")
     return data.base64
+
+
+def _thought(message: Message, where: str) -> Body:
+    """What the model thought: as its text, else the texts of the blocks that other providers sign."""
+    text = message.get("reasoning_content")
+    if text is not None and not isinstance(text, str):
+        raise refused(f"{where}.reasoning_content", "must be a text")
+    blocks = message.get("thinking_blocks") or ()
+    if not isinstance(blocks, Sequence) or not all(isinstance(block, Mapping) for block in blocks):
+        raise refused(f"{where}.thinking_blocks", "must be a list of objects")
+    thoughts = (block.get("thinking") for block in blocks)
+    text = text or "\n".join(thought for thought in thoughts if isinstance(thought, str))
+    return {"thinking": text} if text else {}
 
 
 def _tool_calls(message: Message, where: str, tool_names: dict[str, str]) -> Body:
@@ -154,11 +205,11 @@ def _think(params: Body) -> Body:
     return {"think": False if effort == "none" else effort}
 
 
-def _kept(options: OllamaOptions) -> Body:
-    return {} if options.keep_alive is None else {"keep_alive": options.keep_alive}
+def _kept(keep_alive: KeepAlive) -> Body:
+    return {} if keep_alive is None else {"keep_alive": keep_alive}
 
 
-def _with_model_options(params: Body, options: OllamaOptions) -> Body:
+def _with_model_options(params: Body, options: Mapping[str, Any]) -> Body:
     """The operator's options, then the request's `options`, then its parameters of the same meaning."""
     given = params.pop("options", {})
     if not isinstance(given, Mapping):
@@ -170,5 +221,5 @@ def _with_model_options(params: Body, options: OllamaOptions) -> Body:
         asked["stop"] = [asked["stop"]]
     if bound is not None:
         asked["num_predict"] = bound
-    merged = {**options.options, **given, **asked}
+    merged = {**options, **given, **asked}
     return params | {"options": merged} if merged else params

@@ -1,18 +1,37 @@
-"""A request as the body of `POST /v1/messages`.
+"""A chat request as the body of `POST /v1/messages`.
 
-Parameters Anthropic has too (`temperature`, `top_p`, `top_k`, `thinking`, …) and all unknown ones pass untouched.
-Dropped as harmless: what `params.HARMLESS` lists, `metadata` but its `user_id`, service tiers Anthropic does not sell.
+Parameters that Anthropic has too (`temperature`, `top_p`, `top_k`, `thinking`, …) and all unknown ones pass untouched.
+Dropped as harmless: what `params.HARMLESS` lists, `metadata` except its `user_id`, and service tiers that Anthropic
+does not sell.
+
+System and developer messages are gathered in front, wherever they were: Anthropic has one place for them. Turns of the
+same side become one, so that all results of parallel tool calls are together, as Anthropic demands. Parts of a type
+that OpenAI does not have (`document`, `thinking`, …) are taken for Anthropic's own and passed untouched.
+
+An assistant's `thinking_blocks` go back in front of what it said. Dropped as harmless: a message's `name`, an image's
+`detail`, empty texts, and `reasoning_content`, because Anthropic accepts thoughts only with their signature.
 """
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
-from headgate.core.messages import Request
-from headgate.providers.anthropic.conversation import to_conversation
-from headgate.providers.params import HARMLESS, UNTRANSLATED, Neutral, refused, sift
-from headgate.providers.parts import function_of, tools_of
+from headgate.core.call import Message
+from headgate.formats.chat import ChatRequest
+from headgate.formats.params import HARMLESS, UNTRANSLATED, Neutral, refused, sift
+from headgate.formats.parts import (
+    SYSTEM_ROLES,
+    add_turn,
+    embedded,
+    function_of,
+    image_url_of,
+    parts_of,
+    text_of,
+    tool_calls_of,
+    tools_of,
+)
 
 Body = dict[str, Any]
+Block = dict[str, Any]
 
 _UNTRANSLATED: Final[Mapping[str, Neutral]] = {
     **UNTRANSLATED,
@@ -23,9 +42,10 @@ _UNTRANSLATED: Final[Mapping[str, Neutral]] = {
 _EFFORTS: Final = frozenset({"low", "medium", "high", "xhigh", "max"})
 _TIERS: Final = {"auto": "auto", "default": "standard_only", "standard_only": "standard_only"}
 _CHOICES: Final = {"auto": "auto", "required": "any", "none": "none"}
+_FOREIGN_PARTS: Final = frozenset({"input_audio", "file", "video_url"})
 
 
-def to_body(request: Request, *, model: str, max_tokens: int, stream: bool) -> Body:
+def to_body(request: ChatRequest, *, model: str, max_tokens: int, stream: bool) -> Body:
     """Raises a rejected `ProviderFailure` that names what Anthropic's format cannot say."""
     params = sift(request.params, provider="anthropic", harmless=HARMLESS, untranslated=_UNTRANSLATED)
     system, turns = to_conversation(request.messages)
@@ -141,3 +161,102 @@ def _effort(params: Body) -> Body:
         known = ", ".join(sorted(_EFFORTS))
         raise refused("reasoning_effort", f"must be one of {known} for anthropic")
     return {"effort": effort}
+
+
+# ---- Messages -----------------------------------------------------------------------------------------------
+
+
+class Conversation(NamedTuple):
+    system: list[Block]
+    turns: list[dict[str, Any]]
+
+
+def to_conversation(messages: Sequence[Message]) -> Conversation:
+    conversation = Conversation([], [])
+    for index, message in enumerate(messages):
+        where = f"messages[{index}]"
+        role = message["role"]
+        if role in SYSTEM_ROLES:
+            conversation.system.extend(_blocks(message, where))
+        elif role == "user":
+            add_turn(conversation.turns, "user", _said(message, where))
+        elif role == "assistant":
+            add_turn(conversation.turns, "assistant", _answered(message, where))
+        elif role == "tool":
+            add_turn(conversation.turns, "user", [_tool_result(message, where)])
+        else:
+            raise refused(
+                f"{where}.role", f"is {role[:40]!r}: use system, developer, user, assistant or tool"
+            )
+    return conversation
+
+
+def _said(message: Message, where: str) -> list[Block]:
+    blocks = _blocks(message, where)
+    if not blocks:
+        raise refused(f"{where}.content", "is empty; anthropic takes no empty message")
+    return blocks
+
+
+def _answered(message: Message, where: str) -> list[Block]:
+    thoughts = _thoughts(message, where)
+    blocks = [*_blocks(message, where), *_tool_uses(message, where)]
+    # Anthropic rejects a message that ends with a thought, so one that holds nothing else is left out.
+    return [*thoughts, *blocks] if blocks else []
+
+
+def _thoughts(message: Message, where: str) -> Sequence[Block]:
+    """As they came: Anthropic checks their signatures."""
+    blocks = message.get("thinking_blocks") or ()
+    if not isinstance(blocks, list | tuple) or not all(isinstance(block, Mapping) for block in blocks):
+        raise refused(f"{where}.thinking_blocks", "must be a list of objects")
+    return blocks
+
+
+def _blocks(message: Message, where: str) -> list[Block]:
+    blocks = (_block(part, f"{where}.content[{index}]") for index, part in enumerate(parts_of(message)))
+    return [block for block in blocks if block.get("text") != ""]
+
+
+def _block(part: Mapping[str, Any], where: str) -> Block:
+    kind = part.get("type")
+    if kind == "text":
+        return {**part, "text": text_of(part, where)}
+    if kind == "refusal":
+        return {"type": "text", "text": text_of(part, where)}
+    if kind == "image_url":
+        return _image(part, where)
+    if kind in _FOREIGN_PARTS:
+        raise refused(where, f"is of type {kind}, which anthropic does not take in this form")
+    return dict(part)
+
+
+def _image(part: Mapping[str, Any], where: str) -> Block:
+    url = image_url_of(part, where)
+    data = embedded(url, where)
+    source = (
+        {"type": "url", "url": url}
+        if data is None
+        else {"type": "base64", "media_type": data.media_type, "data": data.base64}
+    )
+    kept = {"cache_control": part["cache_control"]} if "cache_control" in part else {}
+    return {"type": "image", "source": source, **kept}
+
+
+def _tool_uses(message: Message, where: str) -> list[Block]:
+    return [
+        {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments}
+        for call in tool_calls_of(message, where)
+    ]
+
+
+def _tool_result(message: Message, where: str) -> Block:
+    call_id = message.get("tool_call_id")
+    if not isinstance(call_id, str) or not call_id:
+        raise refused(f"{where}.tool_call_id", "is missing: it says which call this is the result of")
+    result: Block = {"type": "tool_result", "tool_use_id": call_id}
+    content = message.get("content")
+    if isinstance(content, str):
+        return {**result, "content": content}
+    blocks = _blocks(message, where)
+    return {**result, "content": blocks} if blocks else result

@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from headgate.core.answer import Usage
 from headgate.core.errors import ProviderFailure
 from headgate.core.failures import Failure, FailureKind
-from headgate.core.messages import Usage
-from headgate.core.wire_bodies import EMPTY, UNREADABLE, error_inside, read_error, read_usage
+from headgate.formats.foreign_bodies import EMPTY, UNREADABLE, error_inside, read_error, read_usage
 
 DONE: Final = b"[DONE]"
 MOST_EVENT_BYTES: Final = 16 * 1024 * 1024
@@ -50,6 +50,11 @@ class Events:
         self._data: list[bytes] = []
         self._data_bytes = 0
         self._name = b""
+
+    @property
+    def clean(self) -> bool:
+        """Nothing of an event has come that is not complete."""
+        return not (self._begun or self._data or self._name)
 
     @property
     def pending_bytes(self) -> int:
@@ -113,6 +118,7 @@ class _Delta(msgspec.Struct):
     function_call: msgspec.Raw = _NULL
     reasoning_content: msgspec.Raw = _NULL
     reasoning: msgspec.Raw = _NULL
+    thinking_blocks: msgspec.Raw = _NULL
     audio: msgspec.Raw = _NULL
     images: msgspec.Raw = _NULL
 
@@ -152,16 +158,25 @@ class Opening:
 class FirstContent:
     """Waits for the first content: text, a tool call, a refusal, reasoning. Roles, usage and comments are none."""
 
-    __slots__ = ("_events", "_opening")
+    __slots__ = ("_events", "_opening", "done")
 
     def __init__(self) -> None:
         self._events = Events()
         self._opening = Opening()
+        self.done = False
+        """The end marker came, and no content before it."""
 
     def feed(self, piece: bytes) -> bool:
         """Whether content has come. An error that comes before it, or too much else, is raised as a `ProviderFailure`."""
-        if any(map(_has_content, self._events.feed(piece))):
+        one_event = piece[:7] == b"data: {" and piece[-2:] == b"\n\n" and piece.count(b"\n") == 2
+        # As most pieces are: read without a look at each line.
+        if one_event and b'"error"' not in piece and self._events.clean and _says(piece[6:-2]):
             return True
+        events = self._events.feed(piece)
+        for event in events:
+            if _has_content(event):
+                return True
+        self.done = self.done or any(event.data == DONE for event in events)
         self._opening.take(len(piece), pending_bytes=self._events.pending_bytes)
         return False
 
@@ -170,20 +185,22 @@ def _has_content(event: Event) -> bool:
     failure = event.failure()
     if failure is not None:
         raise ProviderFailure(failure)
-    if not event.data.strip() or event.data == DONE:
-        return False
+    return bool(event.data.strip()) and event.data != DONE and _says(event.data)
+
+
+def _says(data: bytes) -> bool:
+    """Whether an event's data has content."""
     try:
-        choices = _read_piece(event.data).choices
+        choices = _read_piece(data).choices
     except msgspec.ValidationError:
         return False  # JSON of another shape: a server's own idea of a sign of life.
     except UNREADABLE:
-        raise _broken("an event of the stream is no JSON") from None
-    return any(map(_says_something, choices or ()))
-
-
-def _says_something(choice: _Choice) -> bool:
-    said = (choice.text,) if choice.delta is None else msgspec.structs.astuple(choice.delta)
-    return any(value is not _NULL and bytes(value) not in EMPTY for value in said)
+        raise _broken("an event of the stream is not JSON") from None
+    for choice in choices or ():
+        for value in (choice.text,) if choice.delta is None else msgspec.structs.astuple(choice.delta):
+            if value is not _NULL and bytes(value) not in EMPTY:
+                return True
+    return False
 
 
 class Tail:
@@ -245,6 +262,14 @@ class Tail:
         found = (event.failure() for event in (*events.feed(text), *events.end()))
         return next((failure for failure in found if failure is not None), None)
 
+    def check_end(self) -> None:
+        """Raise a `ProviderFailure` if the stream ended with an error, or before its end."""
+        if self._kept_bytes and (failure := self.failure) is not None:
+            # Some servers tell of an error and then end as if all were well.
+            raise ProviderFailure(failure)
+        if not (self.done or self.finished):
+            raise cut_short()
+
     def _mind_edge(self, piece: bytes) -> None:
         """Count a `data:` that was split. Only between two lines nothing can be."""
         self.events += (self._edge + piece[:4]).count(b"data:")
@@ -266,6 +291,12 @@ def _usage_in(data: bytes) -> Usage | None:
         return read_usage(_read_counted(data).usage)
     except UNREADABLE:
         return None
+
+
+def cut_short() -> ProviderFailure:
+    # Without the marker's own name: a reader that looks for it in the bytes must not find it in our error.
+    message = "the stream ended without its end: neither the end marker nor a finish reason came"
+    return ProviderFailure(Failure(kind=FailureKind.TRANSIENT, message=message, code="stream_cut"))
 
 
 def _broken(message: str) -> ProviderFailure:

@@ -1,6 +1,6 @@
-"""Ollama's lines of JSON as `Chunk`s, and the chunks of one answer put together. Pure: no reading, no waiting.
+"""Ollama's lines of JSON as `Chunk`s, the chunks of one answer put together, and vectors.
 
-`thinking` is not content. Tool calls come whole, in any line; older servers give them no id.
+`thinking` is reasoning, not content. Tool calls come whole, in any line; older servers give them no id.
 """
 
 import hashlib
@@ -9,13 +9,14 @@ from typing import Any, Final
 
 import msgspec
 
-from headgate.core.embeddings import Embeddings, Vector
-from headgate.core.messages import Answer, Chunk, Tokens, Usage
-from headgate.providers.exchange import read_counts
+from headgate.core.answer import Answer, Chunk, Tokens, Usage, Vector
+from headgate.core.call import Call
+from headgate.formats import chat, embeddings
+from headgate.formats.foreign_bodies import UNREADABLE
 
 _LENGTH: Final = "length"
 _NULL: Final = msgspec.Raw(b"null")
-_read_count = msgspec.json.Decoder(Tokens | None).decode
+_read_count: Final = msgspec.json.Decoder(Tokens | None).decode
 
 
 class CalledFunction(msgspec.Struct, frozen=True):
@@ -23,7 +24,7 @@ class CalledFunction(msgspec.Struct, frozen=True):
     arguments: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-class Call(msgspec.Struct, frozen=True):
+class CalledTool(msgspec.Struct, frozen=True):
     function: CalledFunction
     id: str = ""
 
@@ -31,7 +32,7 @@ class Call(msgspec.Struct, frozen=True):
 class Said(msgspec.Struct, frozen=True):
     content: str | None = None
     thinking: str | None = None
-    tool_calls: list[Call] | None = None
+    tool_calls: list[CalledTool] | None = None
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -76,15 +77,17 @@ class LineReader:
     def read(self, line: Line) -> Chunk:
         said = line.message or Said()
         chunk = Chunk(
-            text=said.content or "", tool_calls=[self._call(call) for call in said.tool_calls or ()]
+            text=said.content or "",
+            tool_calls=[self._call(call) for call in said.tool_calls or ()],
+            reasoning=said.thinking or "",
         )
-        self.begun = self.begun or chunk.has_content or bool(said.thinking)
+        self.begun = self.begun or chunk.has_content or bool(chunk.reasoning)
         if not line.done:
             return chunk
         self.ended = True
         return msgspec.structs.replace(chunk, finish_reason=self._finish_reason(line), usage=_usage(line))
 
-    def _call(self, call: Call) -> dict[str, Any]:
+    def _call(self, call: CalledTool) -> dict[str, Any]:
         index = self._calls
         self._calls += 1
         function = {"name": call.function.name, "arguments": bytes(call.function.arguments).decode()}
@@ -101,27 +104,40 @@ class LineReader:
         return "tool_calls" if self._calls else "stop"
 
 
-def to_answer(chunks: Sequence[Chunk]) -> Answer:
+def to_answer(chunks: Sequence[Chunk], call: Call) -> Answer:
     """The whole of a streamed answer. Its last chunk is the one that ended it."""
-    calls = [call for chunk in chunks for call in chunk.tool_calls]
-    return Answer(
+    tool_calls = [tool_call for chunk in chunks for tool_call in chunk.tool_calls]
+    return chat.write_answer(
+        call,
         content="".join(chunk.text for chunk in chunks) or None,
-        tool_calls=[{key: value for key, value in call.items() if key != "index"} for call in calls],
+        tool_calls=[{key: value for key, value in told.items() if key != "index"} for told in tool_calls],
+        reasoning="".join(chunk.reasoning for chunk in chunks),
         finish_reason=chunks[-1].finish_reason,
         usage=chunks[-1].usage,
     )
 
 
-def to_embeddings(vectors: Sequence[Vector], prompt_eval_count: msgspec.Raw) -> Embeddings:
-    count = read_counts(prompt_eval_count, _read_count)
-    return Embeddings(vectors=vectors, usage=None if count is None else Usage(count, 0))
+def to_embeddings(
+    vectors: Sequence[msgspec.Raw | Vector], prompt_eval_count: msgspec.Raw, call: Call
+) -> Answer:
+    count = _counted(prompt_eval_count)
+    return embeddings.write_answer(call, vectors, None if count is None else Usage(count, 0))
 
 
 def _usage(line: Line) -> Usage | None:
     """A server that took the prompt from its cache may not count it; then nothing is known of the call's size."""
-    asked = read_counts(line.prompt_eval_count, _read_count)
-    said = 0 if bytes(line.eval_count) == b"null" else read_counts(line.eval_count, _read_count)
+    asked = _counted(line.prompt_eval_count)
+    said = 0 if bytes(line.eval_count) == b"null" else _counted(line.eval_count)
     return None if asked is None or said is None else Usage(asked, said)
+
+
+def _counted(count: msgspec.Raw) -> int | None:
+    """None where it is missing or impossible."""
+    try:
+        tokens: int | None = _read_count(count)
+    except UNREADABLE:
+        return None
+    return tokens
 
 
 def _call_id(request_id: str, index: int) -> str:

@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from headgate.core.messages import Message
-from headgate.providers.params import refused
+from headgate.core.call import Message
+from headgate.formats.params import refused
 
 SYSTEM_ROLES: Final = frozenset({"system", "developer"})
 _ALIASES: Final = {"image/jpg": "image/jpeg"}

@@ -5,9 +5,18 @@ from typing import Any, Final
 
 import msgspec
 
-from headgate.core.sse import DONE, Event, Events
+from headgate.formats.sse import DONE, Event, Events
 
-_OTHER: Final = ("tool_calls", "function_call", "refusal", "reasoning_content", "reasoning", "audio")
+_OTHER: Final = (
+    "tool_calls",
+    "function_call",
+    "refusal",
+    "reasoning_content",
+    "reasoning",
+    "thinking_blocks",
+    "audio",
+    "images",
+)
 _encode = msgspec.json.Encoder().encode
 
 

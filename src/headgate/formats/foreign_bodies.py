@@ -3,23 +3,20 @@
 Servers that call themselves compatible write both in many ways. Whatever cannot be read is nothing, never an error.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from headgate.core.failures import KIND_BY_CODE, Failure, from_answer
-from headgate.core.messages import Tokens, Usage
+from headgate.core.answer import Tokens, Usage
+from headgate.core.failures import Failure, from_answer, status_inside, telling_code
 
 LONGEST_MESSAGE_CHARS: Final = 500
 EMPTY: Final = frozenset({b"null", b'""', b"[]", b"{}", b"false"})
 """JSON that says nothing where text, a list or an object is due."""
 UNREADABLE: Final = (msgspec.DecodeError, ValueError, RecursionError)
 """What decoding foreign bytes may raise."""
-# An error inside a 200 has no status of its own. These types stand in for the one it would have had; they are no codes
-# of their own, because OpenAI sends `invalid_request_error` with a 401, too.
-_STATUS_INSIDE: Final[Mapping[str, int]] = {"invalid_request_error": 400, "request_too_large": 413}
 # Only a date in a Retry-After needs to know what time it is, and a body has none.
 _NO_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -27,6 +24,8 @@ _NO_TIME: Final = datetime(1970, 1, 1, tzinfo=UTC)
 class _Tokens(msgspec.Struct):
     prompt_tokens: Tokens
     completion_tokens: Tokens = 0
+    estimated: bool = False
+    """Another gateway says so, or we did."""
 
 
 _read_tokens = msgspec.json.Decoder(_Tokens).decode
@@ -39,7 +38,7 @@ def read_usage(raw: msgspec.Raw | bytes) -> Usage | None:
         tokens = _read_tokens(raw)
     except UNREADABLE:
         return None
-    return Usage(tokens.prompt_tokens, tokens.completion_tokens)
+    return Usage(tokens.prompt_tokens, tokens.completion_tokens, tokens.estimated)
 
 
 class ErrorBody(NamedTuple):
@@ -56,23 +55,6 @@ class ErrorBody(NamedTuple):
         """The failure of an error that came under a 200: in a stream, or in place of an answer."""
         status = status_inside(self.codes)
         return from_answer(status, code=self.code, message=self.message, now=_NO_TIME)
-
-
-def telling_code(codes: Iterable[str]) -> str | None:
-    """The first code that decides something, else the first that is more than a repeated status."""
-    said = [code for code in codes if code and not code.isdecimal()]
-    return next((code for code in said if code in KIND_BY_CODE), said[0] if said else None)
-
-
-def status_inside(codes: Iterable[str]) -> int | None:
-    """The status an error inside a 200 would have had, where its codes tell."""
-    for code in codes:
-        if code in _STATUS_INSIDE:
-            return _STATUS_INSIDE[code]
-        # vLLM, llama.cpp and OpenRouter send the status as the code.
-        if len(code) == 3 and code.isdecimal() and int(code) >= 400:
-            return int(code)
-    return None
 
 
 def read_error(body: bytes) -> ErrorBody:

@@ -1,0 +1,1 @@
+"""Converse, Bedrock's chat format: requests written, answers and events read."""

@@ -1,0 +1,1 @@
+"""Anthropic's Messages API: chat requests as its bodies, its answers and events as chat completions. Pure."""
