@@ -11,8 +11,8 @@ import time
 from collections.abc import Awaitable, Callable
 
 from headgate.calls.gate import Gate
+from headgate.core.call import Lane
 from headgate.core.gate_rules import GateRules
-from headgate.core.messages import Lane
 from headgate.core.ticket import Ticket
 from headgate.machine.clock import SystemClock
 

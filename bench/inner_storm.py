@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate.core import events
+from headgate.core.call import Lane
 from headgate.core.errors import CallFailed, DeadlineExceeded, HeadgateError, Refused
-from headgate.core.messages import Lane
 from headgate.gateway import Gateway
 
 MODEL = "storm"

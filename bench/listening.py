@@ -14,8 +14,9 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from headgate import wiring
+from headgate.core.answer import Usage
+from headgate.core.call import Lane
 from headgate.core.events import AttemptEnded, Responded
-from headgate.core.messages import Lane, Usage
 from headgate.gateway import Gateway
 from headgate.machine.clock import SystemClock
 from headgate.machine.context import REQUEST_IDS

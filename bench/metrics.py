@@ -14,8 +14,9 @@ from figures import at_most, heading
 
 from headgate import wiring
 from headgate.core import events
+from headgate.core.answer import Usage
+from headgate.core.call import Lane
 from headgate.core.failures import Failure, FailureKind
-from headgate.core.messages import Lane, Usage
 from headgate.gateway import Gateway
 from headgate.observe.metrics import Metrics
 

@@ -10,9 +10,9 @@ from typing import Any
 from loops import World
 
 from headgate import wiring
+from headgate.core.answer import Reply
 from headgate.core.errors import HeadgateError
 from headgate.core.events import Event
-from headgate.core.messages import Reply
 from headgate.gateway import Gateway
 from headgate.providers.simulated import SimulatedProvider
 

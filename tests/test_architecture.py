@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "headgate"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 LONGEST_MODULE = 460
-LONGEST_FUNCTION = 50
+LONGEST_FUNCTION = 60
 
 
 def _contracts() -> list[dict[str, list[str]]]:
@@ -34,7 +34,7 @@ def test_every_room_but_wiring_and_the_front_is_kept_from_naming_providers() -> 
     expected = {
         f"headgate.{name}"
         for name in layers
-        if name not in above | {"providers", "stores", "transport", "core"}
+        if name not in above | {"providers", "stores", "transport", "formats", "core"}
     }
     assert set(forbidden["source_modules"]) == expected
 

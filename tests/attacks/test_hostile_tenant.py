@@ -14,9 +14,11 @@ from conftest import Figure
 from stage import percentile
 
 from headgate import wiring
+from headgate.core.answer import Answer, Usage
+from headgate.core.call import Call, Format
 from headgate.core.errors import HeadgateError, ProviderFailure
 from headgate.core.failures import from_answer
-from headgate.core.messages import Answer, Request, Usage
+from headgate.formats import chat
 from headgate.gateway import Gateway
 from headgate.planner import virtual
 from headgate.planner.virtual import World
@@ -34,57 +36,58 @@ SEEDS: Final = (1, 2, 3)
 class Judging:
     """An upstream that answers, but for requests that say how they want to be refused."""
 
-    most_inputs = 1
+    formats = frozenset({Format.CHAT})
+    reads = True
 
     def __init__(self, world: World, seed: int) -> None:
         self._world = world
         self._services = random.Random(f"{seed} services")
 
-    async def complete(self, request: Request) -> Answer:
-        wish = str(request.messages[0]["content"])
+    async def send(self, call: Call) -> Answer:
+        wish = str(chat.read_request(call).messages[0]["content"])
         took_s = 0.4 * self._services.lognormvariate(0, 0.4)
         if wish.isdigit():
             await self._world.clock.sleep(0.02)
             headers = {"retry-after": "20"} if wish == "429" else {}
             raise ProviderFailure(from_answer(int(wish), headers, now=self._world.clock.utc()))
         await self._world.clock.sleep(30.0 if wish == "slow" else took_s)
-        return Answer(content="An answer.", finish_reason="stop", usage=Usage(100, 10))
+        return chat.write_answer(call, content="An answer.", finish_reason="stop", usage=Usage(100, 10))
 
     async def aclose(self) -> None:
         """Nothing to close."""
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class Arrival:
     at: float
     tenant: str
     wish: str = "hello"
     params: Mapping[str, Any] = field(default_factory=dict)
 
 
-Attack = Callable[[random.Random], Iterator[Call]]
+Attack = Callable[[random.Random], Iterator[Arrival]]
 
 
 def _evenly(per_s: float, wish: str, **params: Any) -> Attack:
-    def calls(rng: random.Random) -> Iterator[Call]:
+    def calls(rng: random.Random) -> Iterator[Arrival]:
         at = 0.0
         while (at := at + rng.expovariate(per_s)) < SECONDS:
-            yield Call(at, BAD, wish, params)
+            yield Arrival(at, BAD, wish, params)
 
     return calls
 
 
 def _volleys(size: int, every_s: float) -> Attack:
-    def calls(rng: random.Random) -> Iterator[Call]:
+    def calls(rng: random.Random) -> Iterator[Arrival]:
         for start in range(0, int(SECONDS), int(every_s)):
             for _ in range(size):
-                yield Call(start + rng.random() * 0.1, BAD)
+                yield Arrival(start + rng.random() * 0.1, BAD)
 
     return calls
 
 
 def _together(*attacks: Attack) -> Attack:
-    def calls(rng: random.Random) -> Iterator[Call]:
+    def calls(rng: random.Random) -> Iterator[Arrival]:
         for attack in attacks:
             yield from attack(rng)
 
@@ -133,19 +136,19 @@ class Seen:
         return percentile([*self.took_s, *[DEADLINE_S] * (self.offered - len(self.took_s))], 0.99)
 
 
-def _good_calls(seed: int, per_s: float) -> Iterator[Call]:
+def _good_calls(seed: int, per_s: float) -> Iterator[Arrival]:
     for tenant in GOOD:
         rng, at = random.Random(f"{seed} {tenant}"), 0.0
         while (at := at + rng.expovariate(per_s)) < SECONDS:
-            yield Call(at, tenant)
+            yield Arrival(at, tenant)
 
 
-def _play(settings: Mapping[str, Any], bad: Sequence[Call], seed: int, per_s: float) -> Seen:
+def _play(settings: Mapping[str, Any], bad: Sequence[Arrival], seed: int, per_s: float) -> Seen:
     async def main(world: World) -> Seen:
         gateway = _gateway(settings, world, seed)
         seen = Seen()
 
-        async def visit(call: Call) -> None:
+        async def visit(call: Arrival) -> None:
             begin = world.clock.now()
             good = call.tenant != BAD
             seen.offered += good
@@ -201,7 +204,7 @@ def _compared(
     for seed in SEEDS:
         bad = list(attack(random.Random(f"{seed} attack")))
         rng = random.Random(f"{seed} peace")
-        good = [Call(rng.uniform(0, SECONDS), BAD) for _ in bad]
+        good = [Arrival(rng.uniform(0, SECONDS), BAD) for _ in bad]
         under.add(_play(settings, bad, seed, per_s))
         peaceful.add(_play(settings, good, seed, per_s))
     return len(under.took_s) / len(peaceful.took_s), under.p99_s / peaceful.p99_s, under.refused

@@ -11,8 +11,9 @@ from server.http.front_stage import Play
 from server.stage import House, opened
 from server.upstreams import EMBEDDINGS, ask, one_model, upstream_of
 
+from headgate.core.answer import Usage
+from headgate.core.call import MAX_TOKENS, Lane
 from headgate.core.events import Responded
-from headgate.core.messages import MOST_TOKENS, Lane, Usage
 from headgate.core.pacing import Pacing, PacingRules
 from headgate.observe.metrics import Metrics
 
@@ -21,7 +22,7 @@ INVENTED: Final[Mapping[str, Any]] = {
     "a fraction": 7.5,
     "310 digits": 10**310,
     "the largest integer": 2**63 - 1,
-    "more than any call uses": MOST_TOKENS + 1,
+    "more than any call uses": MAX_TOKENS + 1,
     "true": True,
     "a text": "7",
     "a list": [7],
@@ -175,7 +176,7 @@ def test_those_of_embeddings_likewise(play: Play, provider: str, what: str) -> N
 def test_true_counts_are_still_believed(play: Play, provider: str, stream: bool) -> None:
     async def scene() -> None:
         async with (
-            Counting(ANSWERS[provider](MOST_TOKENS // 4, stream=stream)) as stub,
+            Counting(ANSWERS[provider](MAX_TOKENS // 4, stream=stream)) as stub,
             opened(one_model(upstream_of(provider, stub, Part.ANSWER))) as house,
         ):
             asked: Any = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
@@ -187,12 +188,12 @@ def test_true_counts_are_still_believed(play: Play, provider: str, stream: bool)
             [event] = [event for event in house.events if isinstance(event, Responded)]
             assert event.usage is not None
             assert not event.usage.estimated
-            assert event.usage.output_tokens == MOST_TOKENS // 4
+            assert event.usage.output_tokens == MAX_TOKENS // 4
 
     play(scene)
 
 
-@pytest.mark.parametrize("used", [MOST_TOKENS, 0, 1])
+@pytest.mark.parametrize("used", [MAX_TOKENS, 0, 1])
 def test_what_pacing_learns_of_counts_is_bounded(used: int) -> None:
     """A call is taken for at most four times and at least a quarter of its estimate."""
     pacing = Pacing(PacingRules(tokens_per_minute=100_000))
@@ -209,7 +210,7 @@ def test_what_pacing_learns_of_counts_is_bounded(used: int) -> None:
 
 def test_one_lie_moves_it_by_little() -> None:
     pacing = Pacing(PacingRules(tokens_per_minute=100_000))
-    pacing.settle(pacing.start(0.0, 100), MOST_TOKENS)
+    pacing.settle(pacing.start(0.0, 100), MAX_TOKENS)
     starts, now = 0, 61.0
     while pacing.next_at(now, 100) <= now:
         pacing.start(now, 100)

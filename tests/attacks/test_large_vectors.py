@@ -15,8 +15,8 @@ from providers.stubs.scripted import Reply, ScriptedServer
 from server.stage import opened
 from server.upstreams import one_model, upstream_of
 
+from headgate.core.call import Format
 from headgate.core.errors import UpstreamUnavailable
-from headgate.core.wire import Endpoint, WireRequest
 
 TEXTS: Final = 2048
 DIMENSIONS: Final = 1024
@@ -71,16 +71,13 @@ def test_a_large_answer_is_encoded_in_pieces(figure: Figure) -> None:
 
     async def measure(stub: ScriptedServer) -> None:
         texts = msgspec.Raw(json.dumps(["x"] * TEXTS).encode())
-        request = WireRequest(
-            id="large",
-            endpoint=Endpoint.EMBEDDINGS,
-            model="m",
-            fields={"input": texts},
-            size_bytes=len(texts),
-        )
         async with opened(one_model(upstream_of("ollama", stub, Part.EMBEDDINGS))) as house:
+            requests = house.gateway.requests
+            call = requests.begin(
+                "large", "m", {"input": texts}, wanted=Format.EMBEDDINGS, size_bytes=len(texts)
+            )
             with callback_times() as seconds:
-                reply = await house.gateway.wire.answer(request)
+                reply = await requests.answer(call)
         body = json.loads(reply.body)
         assert [item["index"] for item in body["data"]] == list(range(TEXTS))
         assert body["data"][-1]["embedding"] == VECTOR

@@ -5,16 +5,18 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
 import pytest
 from stage import USER
 
 from headgate import wiring
 from headgate.calls.routes import MOST_FAMILY_MEMBERS
+from headgate.core.answer import Answer, Usage
+from headgate.core.call import Call, Format
 from headgate.core.errors import HeadgateError, ProviderFailure, QueueFull, UpstreamMisconfigured
 from headgate.core.failures import Failure, FailureKind, from_answer
-from headgate.core.messages import Answer, Request, Usage
 from headgate.core.ports.provider import Sighting
-from headgate.core.wire import Endpoint, WireAnswer, WireRequest
+from headgate.formats import chat
 from headgate.gateway import Gateway
 from headgate.planner import virtual
 from headgate.planner.virtual import World
@@ -23,31 +25,28 @@ from headgate.wiring.providers import ProviderKind, Surroundings
 A, B = "a", "b"
 THERE: Final = Sighting(has_model=True)
 NUMBERS: Final = itertools.count()
+BODY: Final = {"messages": msgspec.Raw(msgspec.json.encode(USER))}
 WRONG: Final = [{"role": "user", "content": "401"}]
 
 
 class Upstream:
     """Answers in a second, but for prompts that are a status; asked for free, it says what `sighting` is."""
 
-    most_inputs = 1
+    formats = frozenset({Format.CHAT})
+    reads = True
 
     def __init__(self, world: World, sighting: Sighting | Failure) -> None:
         self._world = world
         self._sighting = sighting
         self.calls = self.probes = 0
 
-    async def complete(self, request: Request) -> Answer:
+    async def send(self, call: Call) -> Answer:
         self.calls += 1
-        wish = str(request.messages[0]["content"])
+        wish = str(chat.read_request(call).messages[0]["content"])
         if wish.isdigit():
             raise ProviderFailure(from_answer(int(wish), {}, now=self._world.clock.utc()))
         await self._world.clock.sleep(1.0)
-        return Answer(content="An answer.", finish_reason="stop", usage=Usage(10, 10))
-
-    async def relay(self, request: WireRequest) -> WireAnswer:
-        self.calls += 1
-        await self._world.clock.sleep(1.0)
-        return WireAnswer(body=b"{}", usage=Usage(10, 10))
+        return chat.write_answer(call, content="An answer.", finish_reason="stop", usage=Usage(10, 10))
 
     async def probe(self) -> Sighting:
         self.probes += 1
@@ -186,24 +185,14 @@ def test_a_call_that_does_not_fit_is_overtaken_ten_times() -> None:
 # ---- Memory ----------------------------------------------------------------------------------------------------
 
 
-def wire(tenant: str, size_bytes: int) -> WireRequest:
-    return WireRequest(
-        id=f"{tenant}-{next(NUMBERS)}",
-        endpoint=Endpoint.CHAT,
-        model="m",
-        fields={},
-        size_bytes=size_bytes,
-        tenant=tenant,
-    )
-
-
 def test_the_bodies_of_waiting_calls_are_bounded_and_one_tenant_has_half_of_the_room() -> None:
     async def main(world: World) -> None:
         gateway, _ = opened(world, slots=1, limits={"waiting_bytes": 1000})
-        ask = gateway.wire.answer
 
         async def one(tenant: str) -> object:
-            return await ask(wire(tenant, 100))
+            request_id = f"{tenant}-{next(NUMBERS)}"
+            call = gateway.requests.begin(request_id, "m", BODY, size_bytes=100, tenant=tenant)
+            return await gateway.requests.answer(call)
 
         of_a = [asyncio.create_task(one(A)) for _ in range(12)]
         await asyncio.sleep(0)

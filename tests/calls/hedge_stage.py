@@ -8,9 +8,9 @@ from typing import Any, Final, TypeVar
 from loops import World
 from stage import USER, Stage, set_stage
 
+from headgate.core.answer import Reply
 from headgate.core.events import AttemptEnded, Event
 from headgate.core.hedging import HedgeRules, Hedging
-from headgate.core.messages import Reply
 from headgate.gateway import Gateway
 
 FIRST: Final = "simulated/instant"

@@ -10,8 +10,8 @@ from stage import USER, Stage, set_stage
 
 from headgate.calls.upstream import Upstream
 from headgate.core import events
+from headgate.core.answer import Reply
 from headgate.core.errors import HeadgateError, UpstreamThrottled, UpstreamUnavailable
-from headgate.core.messages import Reply
 from headgate.planner import virtual
 
 STEADY = {"max_attempts": 3, "first_wait_s": 1.0, "jitter": "none"}

@@ -10,15 +10,14 @@ from calls.closing import ONCE, RUN, close, upstream_of
 from loops import Run, World, until
 from stage import USER, Stage, set_stage
 
-from headgate.calls.work import Complete
 from headgate.core import events
+from headgate.core.answer import Reply
 from headgate.core.errors import (
     DeadlineExceeded,
     HeadgateError,
     UpstreamThrottled,
     UpstreamUnavailable,
 )
-from headgate.core.messages import Reply, Request
 from headgate.planner import virtual
 
 THROTTLED = {"status": 429, "retry_after_s": 10.0}
@@ -202,12 +201,11 @@ IMPATIENT = pytest.mark.parametrize(
 
 async def _ask_without_waiting(stage: Stage, *, number: int = 0, **call_changes: Any) -> None:
     """A call with the envelope changed, as the server and the runner do."""
-    gateway = stage.gateway
-    request = Request(id=f"impatient-{number}", model="m", messages=USER)
-    call = gateway._requests.call(request, deadline_s=None)
+    requests = stage.gateway.requests
+    call = requests.begin(f"impatient-{number}", "m", {"messages": USER})
     for name, value in call_changes.items():
         setattr(call, name, value)
-    (await gateway._requests.run(call, Complete(request))).release()
+    (await requests.dispatcher.run(call)).release()
 
 
 @KINDS

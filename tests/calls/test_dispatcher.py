@@ -2,16 +2,20 @@
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from calls.bodies import put
 from loops import Run, World
 from stage import USER, Stage, set_stage
 from weathers.kinds import Crowd
 from weathers.virtual import WeatherProvider
 
 from headgate.core import events
+from headgate.core.answer import Reply
+from headgate.core.call import Call, Format
 from headgate.core.errors import (
     DeadlineExceeded,
     OutputInvalid,
@@ -22,7 +26,6 @@ from headgate.core.errors import (
     UpstreamUnavailable,
 )
 from headgate.core.failures import Failure
-from headgate.core.messages import Reply
 from headgate.core.retry import GiveUp, RetryPolicy, Wait
 from headgate.planner import virtual
 
@@ -471,26 +474,60 @@ def test_a_gateway_belongs_to_one_event_loop(run: Run) -> None:
 
 
 class _Nonsense:
-    most_inputs = 8
+    formats = frozenset({Format.CHAT})
+    reads = False
 
-    async def complete(self, request: Any) -> Any:
-        return None
+    def __init__(self, answer: Any, max_calls: int = 1) -> None:
+        self.calls = 0
+        self.max_calls = max_calls
+        self._answer = answer
 
-    async def complete_many(self, requests: Any) -> Any:
-        return [None for _ in requests]
+    async def send(self, _: Call) -> Any:
+        self.calls += 1
+        return self._answer
+
+    async def send_many(self, calls: Sequence[Call]) -> Any:
+        self.calls += 1
+        return [self._answer for _ in calls]
+
+    async def stream(self, _: Call) -> AsyncIterator[Any]:
+        self.calls += 1
+        yield self._answer
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
 
 
-@pytest.mark.parametrize("many", [False, True])
-def test_a_provider_that_answers_nonsense_is_broken_and_nobody_hangs(run: Run, many: bool) -> None:
+NONSENSE: tuple[Any, ...] = (None, b"text", "text", [], [None], {"choices": []})
+
+
+@pytest.mark.parametrize(
+    ("way", "nonsense"),
+    [
+        (way, nonsense)
+        for way in ("whole", "many", "stream")
+        for nonsense in NONSENSE
+        if way != "stream" or not isinstance(nonsense, bytes)  # Which are what a stream is made of.
+    ],
+)
+def test_a_provider_that_answers_nonsense_is_broken_and_nobody_hangs(
+    run: Run, way: str, nonsense: Any
+) -> None:
     async def main(world: World) -> None:
         stage = set_stage(world, {}, keep_events=True)
-        stage.gateway.routes.find("m").upstreams[0].provider = _Nonsense()  # type: ignore[assignment]
-        if many:
+        provider = _Nonsense(nonsense, max_calls=8 if way == "many" else 1)
+        put(stage, provider)
+        if way == "many":
             results = await stage.gateway.complete_many([{"messages": USER}] * 3, model="m")
-            assert all(isinstance(result, UpstreamBroken) for result in results)
-        else:
+            assert [type(result) for result in results] == [UpstreamBroken] * 3
+        elif way == "stream":
             with pytest.raises(UpstreamBroken):
+                await anext(stage.gateway.stream(model="m", messages=USER))
+        else:
+            with pytest.raises(UpstreamBroken, match="the provider's send must return an Answer"):
                 await stage.gateway.complete(model="m", messages=USER)
-        assert len(_of(stage, events.Responded)) == (3 if many else 1)
+        assert provider.calls == 1
+        assert len(_of(stage, events.Responded)) == (3 if way == "many" else 1)
+        assert stage.all_free
 
     run(main)

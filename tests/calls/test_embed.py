@@ -2,14 +2,17 @@
 
 import asyncio
 import math
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from calls.bodies import put
 from calls.closing import RUN
 from stage import USER, Stage, set_stage
 
 from headgate.core import events
-from headgate.core.embeddings import EmbeddingReply, EmbeddingRequest, Embeddings
+from headgate.core.answer import Reply, Usage
+from headgate.core.call import Call, Format
 from headgate.core.errors import (
     DeadlineExceeded,
     Draining,
@@ -23,9 +26,9 @@ from headgate.core.errors import (
     UpstreamMisconfigured,
     UpstreamUnavailable,
 )
-from headgate.core.messages import Usage
 from headgate.core.ports.provider import no_embeddings
 from headgate.core.retry import RetryPolicy
+from headgate.formats import embeddings
 from headgate.planner import virtual
 from headgate.planner.virtual import World
 
@@ -36,29 +39,36 @@ def _of(stage: Stage, kind: type[Any]) -> list[Any]:
     return [event for event in stage.events if isinstance(event, kind)]
 
 
-def _embed(stage: Stage, **changes: Any) -> "asyncio.Task[EmbeddingReply]":
+def _embed(stage: Stage, **changes: Any) -> asyncio.Task[Reply]:
     return asyncio.create_task(stage.gateway.embed(**{"model": "m", "input": ["a", "b"], **changes}))
 
 
 class _Answering:
-    """A provider that answers every embedding with what it was given, or raises it."""
+    """A provider that answers every embedding with these vectors, or raises what it was given."""
 
-    most_inputs = 1
+    formats = frozenset({Format.EMBEDDINGS})
+    reads = True
 
-    def __init__(self, answer: Any) -> None:
+    def __init__(self, vectors: Any) -> None:
         self.calls = 0
-        self._answer = answer
+        self._vectors = vectors
 
-    async def embed(self, request: EmbeddingRequest) -> Any:
+    async def send(self, call: Call) -> Any:
         self.calls += 1
-        if isinstance(self._answer, Exception):
-            raise self._answer
-        return self._answer
+        if isinstance(self._vectors, Exception):
+            raise self._vectors
+        return embeddings.write_answer(call, self._vectors, None)
+
+    def stream(self, call: Call) -> AsyncIterator[bytes]:
+        raise NotImplementedError(call)
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
 
 
-def _put(stage: Stage, answer: Any, *, upstream: int = 0) -> _Answering:
-    provider = _Answering(answer)
-    stage.gateway.routes.find("m").upstreams[upstream].provider = provider  # type: ignore[assignment]
+def _put(stage: Stage, vectors: Any) -> _Answering:
+    provider = _Answering(vectors)
+    put(stage, provider)
     return provider
 
 
@@ -119,13 +129,19 @@ def test_what_is_sent_again_is_what_was_asked_whatever_the_caller_does_to_its_li
     virtual.run(main)
 
 
-def test_a_model_that_gathers_answers_leaves_embeddings_alone() -> None:
-    """They carry many texts already; waiting for company would only cost time."""
+def test_a_provider_that_only_chats_has_no_embeddings() -> None:
+    """It is not called for them, and nothing is said against it."""
 
     async def main(world: World) -> None:
-        stage = set_stage(world, {"latency_s": 1, "many_inputs": 8}, gather={"size": 8, "wait_ms": 5000})
-        assert (await _embed(stage)).attempts == 1
-        assert stage.now == pytest.approx(1.0)
+        stage = set_stage(world, {}, keep_events=True)
+        provider = _put(stage, [[1.0], [2.0]])
+        provider.formats = frozenset({Format.CHAT})
+        for _ in range(RUN):
+            with pytest.raises(RequestRejected, match="this upstream has no embeddings"):
+                await _embed(stage)
+        assert provider.calls == 0
+        assert not _of(stage, events.BreakerChanged)
+        assert stage.all_free
 
     virtual.run(main)
 
@@ -193,7 +209,7 @@ def test_an_answer_that_cannot_be_matched_to_its_texts_never_reaches_the_caller(
 
     async def main(world: World) -> None:
         stage = set_stage(world, {}, retry=NO_JITTER)
-        provider = _put(stage, Embeddings(vectors=vectors))
+        provider = _put(stage, vectors)
         with pytest.raises(OutputInvalid, match=says):
             await _embed(stage)
         assert provider.calls == 3
@@ -206,12 +222,10 @@ def test_an_answer_that_cannot_be_matched_to_its_texts_never_reaches_the_caller(
     "nonsense",
     [
         None,
-        [[1.0], [1.0]],
-        Embeddings(vectors=None),  # type: ignore[arg-type]  # what a careless provider might do
-        Embeddings(vectors="ab"),  # type: ignore[arg-type]
-        Embeddings(vectors=["ab", "cd"]),  # type: ignore[list-item]
-        Embeddings(vectors=[1.0, 2.0]),  # type: ignore[list-item]
-        Embeddings(vectors=[[1.0], None]),  # type: ignore[list-item]
+        "ab",
+        ["ab", "cd"],
+        [1.0, 2.0],
+        [[1.0], None],
     ],
     ids=str,
 )
@@ -219,7 +233,7 @@ def test_a_provider_that_answers_nonsense_is_broken_and_nobody_hangs(nonsense: A
     async def main(world: World) -> None:
         stage = set_stage(world, {}, keep_events=True)
         provider = _put(stage, nonsense)
-        with pytest.raises(UpstreamBroken, match="the provider's embed must return"):
+        with pytest.raises(UpstreamBroken, match="must be a list of vectors, each a list of numbers"):
             await _embed(stage)
         assert provider.calls == 1
         assert stage.all_free
@@ -241,7 +255,7 @@ def test_an_upstream_without_embeddings_says_so_and_is_not_asked_again() -> None
         assert provider.calls == 6
         assert not _of(stage, events.FellBack) + _of(stage, events.BreakerChanged)
         assert _of(stage, events.Responded)[0].error == "rejected no_embeddings"
-        stage.gateway.routes.find("m").upstreams[0].provider = whole
+        put(stage, whole)
         assert (await stage.gateway.complete(model="m", messages=USER)).upstream == "simulated"
 
     virtual.run(main)

@@ -27,11 +27,11 @@ from hypothesis.stateful import (
 )
 
 from headgate.calls.gate import ChooseAgain, Gate
+from headgate.core.call import Lane
 from headgate.core.errors import HeadgateError, Preempted
 from headgate.core.gate_rules import GateRules, Order
 from headgate.core.intake import GRACE_S, Closed, News
 from headgate.core.limit import Limit, Measure
-from headgate.core.messages import Lane
 from headgate.core.pacing import PacingRules
 from headgate.core.start import Outcome, Start
 from headgate.core.ticket import Place, Ticket

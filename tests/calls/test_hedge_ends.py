@@ -12,9 +12,10 @@ from stage import USER, Stage
 
 from headgate.calls.gate import Gate
 from headgate.core import events
+from headgate.core.answer import Answer
+from headgate.core.call import Call
 from headgate.core.errors import DeadlineExceeded, HeadgateError
 from headgate.core.gate_rules import GateRules
-from headgate.core.messages import Answer, Chunk, Request
 from headgate.core.pacing import PacingRules
 from headgate.core.ticket import Place, Ticket
 from headgate.planner import virtual
@@ -129,21 +130,24 @@ class _Stubborn(SimulatedProvider):
         self.stopping = 0
         self._stops_in_s = stops_in_s
 
-    async def complete(self, request: Request) -> Answer:
+    async def send(self, call: Call) -> Answer:
         try:
-            return await super().complete(request)
+            return await super().send(call)
         except asyncio.CancelledError:
             await self._stop()
             raise
 
-    async def stream(self, request: Request) -> AsyncIterator[Chunk]:
-        chunks = super().stream(request)
+    async def stream(self, call: Call) -> AsyncIterator[bytes]:
+        pieces = super().stream(call)
         try:
-            async for chunk in chunks:
-                yield chunk
+            async for piece in pieces:
+                yield piece
         finally:
-            await self._stop()
-            await chunks.aclose()  # type: ignore[attr-defined]  # a generator
+            try:
+                await self._stop()
+            finally:
+                # Also when it is cancelled again meanwhile.
+                await pieces.aclose()  # type: ignore[attr-defined]  # a generator
 
     async def _stop(self) -> None:
         self.stopping += 1

@@ -8,6 +8,7 @@ from loops import Run, World
 from stage import Stage, set_stage
 
 from headgate.core import events
+from headgate.core.answer import Reply
 from headgate.core.errors import (
     DeadlineExceeded,
     Draining,
@@ -16,7 +17,6 @@ from headgate.core.errors import (
     RequestRejected,
     UpstreamUnavailable,
 )
-from headgate.core.messages import Reply
 from headgate.core.retry import RetryPolicy
 from headgate.planner import virtual
 
@@ -43,8 +43,8 @@ def _nothing_left(stage: Stage) -> bool:
     return (
         stage.all_free
         and not stage.gateway.router.pending
-        and not stage.gateway._gatherers
-        and not stage.gateway._requests._in_flight
+        and not stage.gateway.requests.gatherers._by_key
+        and not stage.gateway.requests._in_flight
     )
 
 

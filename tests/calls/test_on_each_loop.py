@@ -13,8 +13,8 @@ from loops import Run, World, until
 from stage import USER, Stage, set_stage
 
 from headgate.core import events
+from headgate.core.answer import Reply
 from headgate.core.errors import DeadlineExceeded, HeadgateError, QueueFull, UpstreamThrottled
-from headgate.core.messages import Reply
 
 STEADY = {"max_attempts": 4, "first_wait_s": 0.003, "jitter": "none"}
 
@@ -169,7 +169,7 @@ def test_a_micro_batch_leaves_whatever_little_time_it_waits(run: Run, wait_ms: f
         assert stage.provider.calls >= 15
         assert stage.all_free
         assert not stage.gateway.router.pending
-        assert not stage.gateway._gatherers
+        assert not stage.gateway.requests.gatherers._by_key
 
     run(main)
 

@@ -8,8 +8,8 @@ import pytest
 
 import headgate
 from headgate import wiring
+from headgate.core.answer import Reply
 from headgate.core.errors import CallFailed, InvalidRequest, KeyInProgress, KeyMismatch, StateConflict
-from headgate.core.messages import Reply
 from headgate.gateway import Gateway
 from headgate.planner import virtual
 from headgate.planner.virtual import World

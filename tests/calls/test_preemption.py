@@ -9,8 +9,9 @@ from loops import Run, World, until
 from stage import USER, Stage, set_stage
 
 from headgate.core import events
+from headgate.core.answer import Reply
+from headgate.core.call import Call, Format
 from headgate.core.errors import DeadlineExceeded
-from headgate.core.messages import Reply
 from headgate.planner import virtual
 
 STEADY = {"max_attempts": 3, "first_wait_s": 1.0, "jitter": "none"}
@@ -188,14 +189,15 @@ def test_an_interactive_caller_preempts_whoever_the_slot_was_handed_to() -> None
 class _Stubborn:
     """A provider that turns a cancellation into an error of its own, as some clients do."""
 
-    most_inputs = 1
+    formats = frozenset({Format.CHAT})
+    reads = True
 
     def __init__(self, provider: Any) -> None:
         self._provider = provider
 
-    async def complete(self, request: Any) -> Any:
+    async def send(self, call: Call) -> Any:
         try:
-            return await self._provider.complete(request)
+            return await self._provider.send(call)
         except asyncio.CancelledError:
             raise ConnectionResetError from None
 

@@ -1,7 +1,6 @@
 """What a provider says about its quotas in headers holds back the next call at the gate: real providers, a real server."""
 
 import asyncio
-import json
 import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -9,8 +8,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-import msgspec
 import pytest
+from calls.bodies import a_stream, answer, bytes_of
 from calls.hedge_stage import hedge
 from providers.stubs import anthropic, openai
 from providers.stubs.openai import OpenAIStub
@@ -21,7 +20,6 @@ from headgate import wiring
 from headgate.calls.upstream import Upstream
 from headgate.core.errors import HeadgateError, UpstreamThrottled
 from headgate.core.retry import RetryPolicy
-from headgate.core.wire import Endpoint, WireRequest
 from headgate.gateway import Gateway
 from headgate.machine.clock import SystemClock
 
@@ -109,28 +107,18 @@ async def _read(gateway: Gateway) -> None:
             pass
 
 
-def _wire(*, stream: bool) -> WireRequest:
-    body = json.dumps({"messages": USER}).encode()
-    fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-    return WireRequest(
-        id="w1", endpoint=Endpoint.CHAT, model="m", fields=fields, size_bytes=len(body), stream=stream
-    )
+async def _pass_through(gateway: Gateway) -> None:
+    await answer(gateway)
 
 
-async def _relay(gateway: Gateway) -> None:
-    await gateway.wire.answer(_wire(stream=False))
-
-
-async def _relay_stream(gateway: Gateway) -> None:
-    async with gateway.wire.stream(_wire(stream=True)) as stream:
-        async for _ in stream:
-            pass
+async def _stream_through(gateway: Gateway) -> None:
+    await bytes_of(a_stream(gateway))
 
 
 Way = Callable[[Gateway], Awaitable[None]]
 WAYS: Final = pytest.mark.parametrize(
     ("ask", "replies"),
-    [(_complete, WHOLE), (_read, STREAM), (_relay, WHOLE), (_relay_stream, STREAM)],
+    [(_complete, WHOLE), (_read, STREAM), (_pass_through, WHOLE), (_stream_through, STREAM)],
     ids=["whole", "streamed", "passed through", "stream passed through"],
 )
 

@@ -11,11 +11,10 @@ from typing import Any, Final, Protocol
 
 import apsw
 import asyncpg  # type: ignore[import-untyped]
-import msgspec
 from chaos.books import Books, Change, Disturbance, Kind, Sample, StoredJob, StoredKey, text_of
 from chaos.nodes import Node
 
-from headgate.core.wire import WireReply
+from headgate.calls.stored import decode_reply
 
 EVERY_S: Final = 0.2
 LOOK_S: Final = 2.0
@@ -178,7 +177,7 @@ def _job(row: Sequence[Any]) -> StoredJob:
 
 def _key(row: Sequence[Any]) -> StoredKey:
     key, state, owner, job_id, body = row
-    text = text_of(msgspec.msgpack.decode(body, type=WireReply).body) if body else None
+    text = text_of(decode_reply(body).body) if body else None
     return StoredKey(key, state, owner, job_id, text)
 
 

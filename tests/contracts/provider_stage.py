@@ -5,16 +5,15 @@ in `test_providers.py`.
 """
 
 import enum
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 from providers.stubs.scripted import ScriptedServer
 
-from headgate.core.embeddings import EmbeddingRequest
-from headgate.core.messages import Chunk, Request
+from headgate.core.answer import Chunk
 from headgate.core.ports.provider import Provider
 from headgate.core.timeouts import Timeouts
 from headgate.transport import Transport
@@ -29,6 +28,13 @@ KEY: Final = "sk-contract-0123456789-very-secret"
 VECTORS: Final = ((1.0, 0.0, 0.5), (0.0, -1.0, 0.25))
 """The embeddings of `TEXTS`."""
 TEXTS: Final = ("first", "second")
+TOOL_CALL: Final[Mapping[str, Any]] = {
+    "id": "call_1",
+    "type": "function",
+    "function": {"name": "weather", "arguments": '{"city": "Köln"}'},
+}
+THOUGHT: Final = "Let me see…"
+CACHED_TOKENS: Final = 8
 TIMEOUTS: Final = Timeouts(connect_s=2, first_token_s=5, idle_s=5, total_s=20)
 
 
@@ -36,13 +42,14 @@ class Part(enum.Enum):
     """How the upstream behaves, for every request it gets."""
 
     ANSWER = "a whole answer that says `SAID`, with usage, finished by itself (`stop`)"
+    EXTRAS = "a whole answer that says `SAID`, with the extras that the troupe lists"
     BLANK = "a whole answer without any content"
     STREAM = "a stream of `WORDS`, with usage, finished by itself (`stop`)"
     EMBEDDINGS = "`VECTORS`, with usage"
-    THROTTLED = "429 or what stands for it, with `RETRY_AFTER_S`; the text quotes `KEY`"
-    OVERLOADED = "503 or what stands for it; the text quotes `KEY`"
-    UNAUTHORISED = "401 or what stands for it; the text quotes `KEY`"
-    REJECTED = "400 or what stands for it; the text quotes `KEY`"
+    THROTTLED = "429 or its like, with `RETRY_AFTER_S`; the text quotes `KEY`"
+    OVERLOADED = "503 or its like; the text quotes `KEY`"
+    UNAUTHORISED = "401 or its like; the text quotes `KEY`"
+    REJECTED = "400 or its like; the text quotes `KEY`"
     UNKNOWN_MODEL = "what the provider says when it does not have the model"
     HTML = "200 with a web page, as a captive portal or a wrong base URL sends it"
     CUT_BODY = "200, and the connection ends within the body of a whole answer"
@@ -55,8 +62,18 @@ class Part(enum.Enum):
     STALLING_STREAM = "the first of `WORDS` as a stream, then nothing more"
 
 
+class Extra(enum.Enum):
+    """What a whole answer may hold beside its text."""
+
+    CHOICES = "a second choice that says `SAID`, too"
+    LOGPROBS = "log probabilities"
+    TOOL_CALLS = "`TOOL_CALL`; its id may differ"
+    REASONING = "`THOUGHT`, as the model's reasoning"
+    USAGE_DETAILS = "`CACHED_TOKENS` of the input"
+
+
 class Stub(Protocol):
-    """An upstream on the loopback that plays one part. Counts what came, and who hung up on it."""
+    """An upstream on the loopback that plays one part. Counts requests and hang-ups."""
 
     @property
     def calls(self) -> int:
@@ -95,6 +112,13 @@ class Troupe:
     make_provider: Callable[[Stub, Transport], Provider]
     """Given `KEY` and `TIMEOUTS`."""
     cannot: frozenset[Part] = field(default_factory=frozenset)
+    extras: frozenset[Extra] = field(default_factory=frozenset)
+    """In the answer of `Part.EXTRAS`, which is not played where there are none."""
+    extras_body: bytes | None = None
+    """The body of that answer, for a provider that passes bodies on as they are."""
+
+    def plays(self, part: Part) -> bool:
+        return part not in self.cannot and (part is not Part.EXTRAS or bool(self.extras))
 
 
 @dataclass(frozen=True)
@@ -114,14 +138,6 @@ async def scene(troupe: Troupe, part: Part) -> AsyncIterator[Scene]:
             await provider.aclose()
     finally:
         await transport.aclose()
-
-
-def a_request(**params: object) -> Request:
-    return Request(id="r1", model="public", messages=[{"role": "user", "content": QUESTION}], params=params)
-
-
-def an_embedding_request() -> EmbeddingRequest:
-    return EmbeddingRequest(id="e1", model="public", input=TEXTS)
 
 
 async def read(chunks: AsyncIterator[Chunk], into: list[Chunk]) -> None:

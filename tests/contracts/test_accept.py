@@ -26,11 +26,11 @@ from contracts.job_stage import (
 )
 from stores_under_test import Home, on_each_store
 
+from headgate.core.call import Lane
 from headgate.core.errors import HeadgateError, KeyMismatch, RecordExists, StoreUnavailable
 from headgate.core.idempotency import Mismatch, SameJob
 from headgate.core.job import Accepted, JobState
 from headgate.core.job_rules import Cancelled, Completed, Crashed, Outcome, Skipped
-from headgate.core.messages import Lane
 from headgate.core.ports.jobs import JobFilter
 from headgate.core.ports.store import Store
 

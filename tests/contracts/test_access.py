@@ -4,7 +4,7 @@ from contracts.job_stage import NOW, an_access_key, at
 from stores_under_test import Home, on_each_store
 
 from headgate.core.access import Role
-from headgate.core.messages import Lane
+from headgate.core.call import Lane
 from headgate.core.ports.store import Store
 
 

@@ -24,9 +24,9 @@ from contracts.job_stage import (
 )
 from stores_under_test import Home, nodes_of, on_each_store
 
+from headgate.core.call import Lane
 from headgate.core.job import Claim, JobState, Settled
 from headgate.core.job_rules import Completed, Crashed, Deferred
-from headgate.core.messages import Lane
 from headgate.core.ports.claims import MAX_LINES, Ready, Renewal, Want
 from headgate.core.ports.store import Store
 

@@ -23,10 +23,10 @@ from contracts.job_stage import (
 )
 from stores_under_test import on_each_store
 
+from headgate.core.call import Lane
 from headgate.core.errors import KeyMismatch
 from headgate.core.job import Accepted, Claim, Edit, JobState, Settled
 from headgate.core.job_rules import Completed, Crashed
-from headgate.core.messages import Lane
 from headgate.core.ports.jobs import JobFilter
 from headgate.core.ports.store import Store
 

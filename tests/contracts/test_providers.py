@@ -1,29 +1,37 @@
 """What every provider does alike, whatever its wire format. Each is a `Troupe` in the table below."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Final
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from typing import Any, Final, cast
 
 import pytest
 from contracts.provider_stage import (
+    CACHED_TOKENS,
     KEY,
+    QUESTION,
     RETRY_AFTER_S,
     SAID,
+    TEXTS,
+    THOUGHT,
+    TOOL_CALL,
     VECTORS,
+    Extra,
     Part,
     Scene,
     Troupe,
-    a_request,
-    an_embedding_request,
     read,
     scene,
 )
+from providers.asking import a_call, an_embedding_call, chunks_of
 from providers.stubs import anthropic, bedrock, ollama, openai, simulated
 
-from headgate.calls.work import close_stream
+from headgate.core.answer import Chunk
+from headgate.core.call import Call, Format
 from headgate.core.errors import ProviderFailure
 from headgate.core.failures import Failure, FailureKind
-from headgate.core.messages import Chunk
+from headgate.formats.sse import FirstContent
 from headgate.transport import Transport
 
 PROVIDERS: Final[Mapping[str, Troupe]] = {
@@ -43,7 +51,7 @@ def on(*parts: Part) -> pytest.MarkDecorator:
         pytest.param(troupe, part, id=f"{name}-{part.name.lower()}")
         for name, troupe in PROVIDERS.items()
         for part in parts
-        if part not in troupe.cannot
+        if troupe.plays(part)
     ]
     return pytest.mark.parametrize(("troupe", "part"), cases)
 
@@ -62,16 +70,20 @@ async def failure_of(attempt: Awaitable[object]) -> Failure:
     return caught.value.failure
 
 
+def asked(*, stream: bool = False) -> Call:
+    return a_call(QUESTION, stream=stream)
+
+
 async def streamed(found: Scene) -> list[Chunk]:
     chunks: list[Chunk] = []
-    await read(found.provider.stream(a_request()), chunks)
+    await read(chunks_of(found.provider, asked(stream=True)), chunks)
     return chunks
 
 
 async def until(happened: Callable[[], int]) -> None:
     """Within a second."""
     async with asyncio.timeout(1):
-        while not happened():  # noqa: ASYNC110 - stubs count; they need not know who waits
+        while not happened():  # noqa: ASYNC110 - stubs only count
             await asyncio.sleep(0.01)
 
 
@@ -86,7 +98,7 @@ async def arrived(found: Scene) -> None:
 @on(Part.ANSWER)
 def test_a_whole_answer_comes_with_its_text_its_end_and_its_price(troupe: Troupe, part: Part) -> None:
     async def act(found: Scene) -> None:
-        answer = await found.provider.complete(a_request())
+        answer = await found.provider.send(asked())
 
         assert answer.content == SAID
         assert answer.finish_reason == "stop"
@@ -98,12 +110,60 @@ def test_a_whole_answer_comes_with_its_text_its_end_and_its_price(troupe: Troupe
     play(troupe, part, act)
 
 
+@on(Part.ANSWER, Part.EMBEDDINGS)
+def test_a_provider_declares_its_formats_and_whether_it_reads_requests(troupe: Troupe, part: Part) -> None:
+    async def act(found: Scene) -> None:
+        provider = found.provider
+
+        assert (Format.EMBEDDINGS if part is Part.EMBEDDINGS else Format.CHAT) in provider.formats
+        assert provider.formats <= frozenset(Format)
+        assert isinstance(provider.reads, bool)
+
+    play(troupe, part, act)
+
+
+KEPT: Final[Mapping[Extra, Callable[[Any], bool]]] = {
+    Extra.CHOICES: lambda body: [choice["message"]["content"] for choice in body["choices"]] == [SAID] * 2,
+    Extra.LOGPROBS: lambda body: bool(body["choices"][0].get("logprobs")),
+    Extra.TOOL_CALLS: lambda body: _functions(body) == [TOOL_CALL["function"]],
+    Extra.REASONING: lambda body: body["choices"][0]["message"].get("reasoning_content") == THOUGHT,
+    Extra.USAGE_DETAILS: lambda body: (
+        body["usage"].get("prompt_tokens_details", {}).get("cached_tokens") == CACHED_TOKENS
+    ),
+}
+
+
+def _functions(body: Any) -> list[Any]:
+    """Of the tool calls; their arguments are JSON that may be spaced otherwise."""
+    functions = [call["function"] for call in body["choices"][0]["message"].get("tool_calls", ())]
+    return [
+        {**function, "arguments": json.dumps(json.loads(function["arguments"]), ensure_ascii=False)}
+        for function in functions
+    ]
+
+
+@on(Part.EXTRAS)
+def test_a_whole_answer_keeps_what_it_holds_beside_its_text(troupe: Troupe, part: Part) -> None:
+    """Second choices, log probabilities, tool calls, reasoning, cached tokens: some caller pays for each of them."""
+
+    async def act(found: Scene) -> None:
+        answer = await found.provider.send(asked())
+
+        body = answer.json()
+        assert answer.content == SAID
+        assert {extra for extra in troupe.extras if not KEPT[extra](body)} == set()
+        if not found.provider.reads:
+            assert answer.body == troupe.extras_body
+
+    play(troupe, part, act)
+
+
 @on(Part.BLANK)
 def test_a_blank_answer_is_an_answer(troupe: Troupe, part: Part) -> None:
     """Whether to ask again is the dispatcher's to decide, and what was paid is known."""
 
     async def act(found: Scene) -> None:
-        assert (await found.provider.complete(a_request())).blank
+        assert (await found.provider.send(asked())).blank
 
     play(troupe, part, act)
 
@@ -121,10 +181,22 @@ def test_a_stream_brings_the_text_in_order_then_its_end_and_its_price(troupe: Tr
     play(troupe, part, act)
 
 
+@on(Part.STREAM)
+def test_a_stream_ends_with_the_end_marker(troupe: Troupe, part: Part) -> None:
+    async def act(found: Scene) -> None:
+        stream = found.provider.stream(asked(stream=True))
+        events = b"".join([piece async for piece in stream])
+
+        assert events.endswith(b"data: [DONE]\n\n")
+        assert events.count(b"[DONE]") == 1
+
+    play(troupe, part, act)
+
+
 @on(Part.EMBEDDINGS)
 def test_embeddings_come_one_per_text_in_their_order(troupe: Troupe, part: Part) -> None:
     async def act(found: Scene) -> None:
-        answer = await found.provider.embed(an_embedding_request())
+        answer = await found.provider.send(an_embedding_call(*TEXTS))
 
         assert [tuple(vector) for vector in answer.vectors] == list(VECTORS)
         assert answer.usage is not None
@@ -145,7 +217,7 @@ def test_an_error_answer_has_its_class_and_is_asked_for_once(troupe: Troupe, par
     """The dispatcher owns all retries: a provider that retries by itself multiplies them."""
 
     async def act(found: Scene) -> None:
-        failure = await failure_of(found.provider.complete(a_request()))
+        failure = await failure_of(found.provider.send(asked()))
 
         assert failure.kind is KINDS[part]
         assert failure.retry_after_s == (RETRY_AFTER_S if part is Part.THROTTLED else None)
@@ -172,7 +244,7 @@ def test_a_model_that_is_not_there_is_the_operators_mistake(troupe: Troupe, part
     """A provider whose format cannot tell it from a bad request says at least that."""
 
     async def act(found: Scene) -> None:
-        failure = await failure_of(found.provider.complete(a_request()))
+        failure = await failure_of(found.provider.send(asked()))
 
         assert failure.kind is FailureKind.MISCONFIGURED or failure.ambiguous
 
@@ -184,7 +256,7 @@ def test_what_is_no_whole_answer_is_a_passing_trouble(troupe: Troupe, part: Part
     """A gateway that passes these on as success loses answers silently."""
 
     async def act(found: Scene) -> None:
-        failure = await failure_of(found.provider.complete(a_request()))
+        failure = await failure_of(found.provider.send(asked()))
 
         assert failure.kind is FailureKind.TRANSIENT
         assert found.stub.calls == 1
@@ -204,7 +276,7 @@ def test_a_web_page_is_no_stream(troupe: Troupe, part: Part) -> None:
 def test_a_stream_that_breaks_gives_what_came_and_then_fails(troupe: Troupe, part: Part) -> None:
     async def act(found: Scene) -> None:
         chunks: list[Chunk] = []
-        failure = await failure_of(read(found.provider.stream(a_request()), chunks))
+        failure = await failure_of(read(chunks_of(found.provider, asked(stream=True)), chunks))
 
         assert SAID.startswith("".join(chunk.text for chunk in chunks))
         assert any(chunk.has_content for chunk in chunks)
@@ -217,10 +289,10 @@ def test_a_stream_that_breaks_gives_what_came_and_then_fails(troupe: Troupe, par
 
 @on(Part.SILENT)
 def test_a_cancelled_call_is_hung_up_at_once(troupe: Troupe, part: Part) -> None:
-    """An upstream that goes on computing for nobody costs money and a slot."""
+    """An upstream that goes on computing costs money and a slot."""
 
     async def act(found: Scene) -> None:
-        call = asyncio.ensure_future(found.provider.complete(a_request()))
+        call = asyncio.ensure_future(found.provider.send(asked()))
         await arrived(found)
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -247,19 +319,14 @@ def test_a_cancelled_reader_of_a_stream_hangs_up_at_once(troupe: Troupe, part: P
 @on(Part.STALLING_STREAM)
 def test_a_stream_closed_early_is_hung_up_at_once(troupe: Troupe, part: Part) -> None:
     async def act(found: Scene) -> None:
-        chunks = found.provider.stream(a_request())
-        assert SAID.startswith((await first_content(chunks)).text)
-        await close_stream(chunks)
+        stream = cast("AsyncGenerator[bytes, None]", found.provider.stream(asked(stream=True)))
+        async with aclosing(stream) as pieces:
+            first = FirstContent()
+            while not first.feed(await anext(pieces)):
+                pass
         await hung_up(found)
 
     play(troupe, part, act)
-
-
-async def first_content(chunks: AsyncIterator[Chunk]) -> Chunk:
-    async for chunk in chunks:
-        if chunk.has_content:
-            return chunk
-    raise AssertionError("the stream had no content")
 
 
 @on(*KINDS)
@@ -268,7 +335,7 @@ def test_the_key_is_in_no_failure_and_in_no_repr(troupe: Troupe, part: Part) -> 
 
     async def act(found: Scene) -> None:
         failures = [
-            await failure_of(found.provider.complete(a_request())),
+            await failure_of(found.provider.send(asked())),
             await failure_of(streamed(found)),
         ]
 
@@ -284,7 +351,7 @@ def test_closing_a_provider_leaves_the_shared_transport_open(troupe: Troupe, par
         await found.provider.aclose()
         other = troupe.make_provider(found.stub, found.transport)
 
-        assert (await other.complete(a_request())).content == SAID
+        assert (await other.send(asked())).content == SAID
 
     play(troupe, part, act)
 
@@ -292,7 +359,7 @@ def test_closing_a_provider_leaves_the_shared_transport_open(troupe: Troupe, par
 @on(Part.ANSWER)
 def test_calls_at_the_same_time_do_not_mix(troupe: Troupe, part: Part) -> None:
     async def act(found: Scene) -> None:
-        answers = await asyncio.gather(*(found.provider.complete(a_request()) for _ in range(8)))
+        answers = await asyncio.gather(*(found.provider.send(asked()) for _ in range(8)))
 
         assert [answer.content for answer in answers] == [SAID] * 8
         assert found.stub.calls == 8
@@ -308,7 +375,7 @@ def test_an_upstream_that_is_not_there_is_a_passing_trouble(name: str) -> None:
         transport = Transport()
         async with troupe.make_stub(Part.ANSWER) as stub:
             provider = troupe.make_provider(stub, transport)
-        failure = await failure_of(provider.complete(a_request()))
+        failure = await failure_of(provider.send(asked()))
         await transport.aclose()
 
         assert failure.kind is FailureKind.TRANSIENT

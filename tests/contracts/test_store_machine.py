@@ -27,6 +27,7 @@ from hypothesis.stateful import (
 )
 from stores_under_test import Home, bytes_of_rows, nodes_of
 
+from headgate.core.call import Lane
 from headgate.core.errors import HeadgateError
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.idempotency import KeyClaim, Run, Unknown
@@ -42,7 +43,6 @@ from headgate.core.job_rules import (
     read_loss,
     settle,
 )
-from headgate.core.messages import Lane
 from headgate.core.ports.claims import Ready, Renewal, Want
 from headgate.core.ports.jobs import JobFilter
 from headgate.core.ports.store import Store

@@ -25,11 +25,11 @@ from contracts.job_stage import (
 )
 from stores_under_test import ROW_BYTES, Home, nodes_of, on_each_store
 
+from headgate.core.call import Lane
 from headgate.core.errors import RecordExists
 from headgate.core.idempotency import Replay, Run
 from headgate.core.job import Ended, JobState, Lost, NewJob, Settled
 from headgate.core.job_rules import Cancelled, Completed, Crashed, Deferred, Outcome, Skipped
-from headgate.core.messages import Lane
 from headgate.core.ports.jobs import JobFilter
 from headgate.core.ports.store import Store
 

@@ -5,9 +5,9 @@ import math
 from core.intake_stage import TENANT, calls, close
 
 from headgate.core.admission import Admission
+from headgate.core.call import Lane
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.gate_rules import GateRules, Refusal
-from headgate.core.messages import Lane
 from headgate.core.pacing import PacingRules
 from headgate.core.start import Outcome
 from headgate.core.ticket import CHAT, Place, Ticket

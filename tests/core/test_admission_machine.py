@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headgate.core.admission import Admission
+from headgate.core.call import Lane
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.gate_rules import GateRules, Order
 from headgate.core.intake import GRACE_S, Closed
-from headgate.core.messages import Lane
 from headgate.core.pacing import PacingRules
 from headgate.core.start import Outcome
 from headgate.core.ticket import Place, Ticket

@@ -18,9 +18,9 @@ from core.gate_stage import (
 from core.intake_stage import TENANT
 
 from headgate.core.admission import Admission
+from headgate.core.call import Lane
 from headgate.core.gate_rules import Door, Refusal
 from headgate.core.intake import GRACE_S
-from headgate.core.messages import Lane
 from headgate.core.ticket import Place, Ticket
 
 # ---- Depth ----------------------------------------------------------------------------------------------------

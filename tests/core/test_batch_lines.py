@@ -18,8 +18,8 @@ from headgate.core.batch_lines import (
     written,
     wrong_whole,
 )
+from headgate.core.call import Lane
 from headgate.core.job import Job, JobState
-from headgate.core.messages import Lane
 from headgate.runner.builtin import chat
 
 URL = "/v1/chat/completions"

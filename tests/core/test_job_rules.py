@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.core.call import Lane
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.job import Claim, Entry, JobState, NewJob, Reason, Settlement, due
 from headgate.core.job_rules import (
@@ -26,7 +27,6 @@ from headgate.core.job_rules import (
     Skipped,
     settle,
 )
-from headgate.core.messages import Lane
 from headgate.core.record import RecordWrite
 from headgate.core.retry import Jitter, RetryPolicy
 

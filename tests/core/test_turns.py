@@ -4,8 +4,8 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
+from headgate.core.call import Lane
 from headgate.core.gate_rules import GateRules, Order
-from headgate.core.messages import Lane
 from headgate.core.ticket import Ticket
 from headgate.core.turns import Turns
 

@@ -7,9 +7,9 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+from headgate.core.call import Lane
 from headgate.core.events import Responded, RetryScheduled
 from headgate.core.failures import Failure, FailureKind
-from headgate.core.messages import Lane
 from headgate.observe.eventlog import EventLog
 
 # Small enough to rotate a few times in each round.

@@ -76,8 +76,8 @@ def test_the_library_page_names_every_argument() -> None:
     for method in (gateway.complete, gateway.complete_many, gateway.embed, gateway.hold_slot):
         for name in inspect.signature(method).parameters:
             assert name == "self" or f"{name}" in page, name
-    fields = {*headgate.Reply.__struct_fields__, *headgate.EmbeddingReply.__struct_fields__}
-    assert [field for field in fields if f"`{field}`" not in page] == []
+    attributes = {name for kind in (headgate.Reply, headgate.Chunk) for name in dir(kind) if name[0] != "_"}
+    assert [name for name in attributes - {"has_content"} if f"`{name}" not in page] == []
 
 
 def _tour() -> tuple[dict[str, Any], dict[str, Any]]:

@@ -5,9 +5,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from headgate.core.call import Lane
 from headgate.core.events import Responded, RetryScheduled
 from headgate.core.failures import Failure
-from headgate.core.messages import Lane
 
 NOON = datetime(2026, 3, 4, 12, 0, 0, 123_999, tzinfo=UTC)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from observe.log_events import NOON, noon, read, responded, retry
 
+from headgate.core.call import Lane
 from headgate.core.events import AttemptEnded, Cancelled, Event, StrayAnswer
 from headgate.core.failures import Failure, FailureKind
-from headgate.core.messages import Lane
 from headgate.core.problems import InvalidSettings
 from headgate.observe.eventlog import EventLog
 from headgate.planner import virtual

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
+from headgate.core.call import Lane
 from headgate.core.events import Cancelled, Event
-from headgate.core.messages import Lane
 from headgate.observe.fanout import EventFanout
 
 EVENT = Cancelled(request_id="r-1", model="summary", lane=Lane.INTERACTIVE)

@@ -15,10 +15,11 @@ from headgate.calls.status import queue_status
 from headgate.core import events
 from headgate.core.alert_rules import Rule
 from headgate.core.alerts import Alert
+from headgate.core.answer import Usage
 from headgate.core.budget import BURST
+from headgate.core.call import Lane
 from headgate.core.errors import HeadgateError, StoreUnavailable, UnknownModel
 from headgate.core.failures import Failure, FailureKind
-from headgate.core.messages import Lane, Usage
 from headgate.core.ports.jobs import Backlog
 from headgate.observe.look import REST_FACTOR
 from headgate.observe.metrics import Metrics

@@ -13,9 +13,8 @@ import pytest
 from genai_prices.data_snapshot import get_snapshot
 from stage import USER, set_stage
 
+from headgate.core.answer import Usage
 from headgate.core.events import Responded
-from headgate.core.messages import Usage
-from headgate.core.wire import Endpoint, WireRequest
 from headgate.observe.prices import LOOK_AGAIN_S, Prices
 from headgate.planner import virtual
 from headgate.planner.virtual import World
@@ -191,14 +190,9 @@ def test_the_cost_of_an_answer_over_http_is_in_its_reply(prices: Prices) -> None
         stage = set_stage(world, {"model": "instant"}, keep_events=True)
         stage.gateway.routes.find("m").upstreams[0].price = prices.of("openai", "gpt-4o")
         messages = msgspec.Raw(msgspec.json.encode(USER))
-        request = WireRequest(
-            id="r",
-            endpoint=Endpoint.CHAT,
-            model="m",
-            fields={"messages": messages},
-            size_bytes=len(bytes(messages)),
-        )
-        reply = await stage.gateway.wire.answer(request)
+        requests = stage.gateway.requests
+        call = requests.begin("r", "m", {"messages": messages}, size_bytes=len(bytes(messages)))
+        reply = await requests.answer(call)
         told = [event.cost_usd for event in stage.events if isinstance(event, Responded)]
         assert reply.cost_usd is not None
         assert told == [reply.cost_usd]

@@ -4,10 +4,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from headgate.core.answer import Usage
+from headgate.core.call import Lane
 from headgate.core.errors import UnknownRequest
 from headgate.core.events import AttemptEnded, Cancelled, Event, RequestRefused, Responded, RetryScheduled
 from headgate.core.failures import Failure, FailureKind
-from headgate.core.messages import Lane, Usage
 from headgate.observe import recent
 from headgate.observe.recent import MOST_STEPS, RecentRequests, Status
 

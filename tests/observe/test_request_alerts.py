@@ -13,9 +13,10 @@ from stage import USER
 
 import headgate
 from headgate import Context, wiring
+from headgate.core.answer import Answer
+from headgate.core.call import Call
 from headgate.core.errors import HeadgateError
 from headgate.core.events import HttpAnswered
-from headgate.core.messages import Answer
 from headgate.core.ports.clock import Clock
 from headgate.observe.loop_lag import WINDOW_S
 from headgate.providers.simulated import SimulatedProvider, options_for
@@ -149,9 +150,9 @@ class _Miscounting(SimulatedProvider):
         name = model or "simulated"
         return cls(options_for(name, options), model=name, clock=given.clock, chance=given.chance)
 
-    async def complete(self, request: Any) -> Answer:
-        answer = await super().complete(request)
-        return Answer(content=answer.content, usage="three tokens")  # type: ignore[arg-type]
+    async def send(self, call: Call) -> Answer:
+        answer = await super().send(call)
+        return Answer(body=answer.body, usage="three tokens")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("broken", ["inside the gateway", "in a provider"])

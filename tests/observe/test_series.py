@@ -3,8 +3,8 @@
 from server.dashboard.dashboard_stage import responded
 
 from headgate.core import events
+from headgate.core.call import Lane
 from headgate.core.failures import Failure, FailureKind
-from headgate.core.messages import Lane
 from headgate.observe.series import BOUNDS_MS, MOST_SPANS, SPAN_S, Series, Spread
 
 

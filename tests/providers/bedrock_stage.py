@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from providers.asking import a_call, chunks_of
 from providers.stubs.bedrock import (
     KEY_ID,
     REGION,
@@ -17,9 +18,10 @@ from providers.stubs.bedrock import (
     said,
 )
 
+from headgate.core.answer import Answer, Chunk
+from headgate.core.call import Call
 from headgate.core.errors import ProviderFailure
 from headgate.core.failures import Failure
-from headgate.core.messages import Answer, Chunk, Request
 from headgate.core.timeouts import Timeouts
 from headgate.providers.bedrock import BedrockProvider, read_options
 from headgate.transport import Transport
@@ -50,14 +52,14 @@ async def stage(
             await transport.aclose()
 
 
-def ask(messages: Sequence[Mapping[str, Any]] = HELLO, **params: Any) -> Request:
-    return Request(id="r1", model="public", messages=messages, params=params)
+def ask(messages: Sequence[Mapping[str, Any]] = HELLO, **fields: Any) -> Call:
+    return a_call(messages=messages, **fields)
 
 
-def complete(reply: Reply, request: Request | None = None, **options: Any) -> Answer:
+def complete(reply: Reply, call: Call | None = None, **options: Any) -> Answer:
     async def scene() -> Answer:
         async with stage(reply, **options) as (_, provider):
-            return await provider.complete(request or ask())
+            return await provider.send(call or ask())
 
     return asyncio.run(scene())
 
@@ -67,11 +69,11 @@ def sent(messages: Sequence[Mapping[str, Any]] = HELLO, **params: Any) -> Any:
     return request_seen(ask(messages, **params)).body
 
 
-def request_seen(request: Request, **options: Any) -> Seen:
+def request_seen(call: Call, **options: Any) -> Seen:
     async def scene() -> Seen:
         async with stage(said({"text": "Hi"}), **options) as (stub, provider):
             try:
-                await provider.complete(request)
+                await provider.send(call)
             finally:
                 assert stub.problems == []
             return stub.seen[0]
@@ -85,7 +87,7 @@ def refused(messages: Sequence[Mapping[str, Any]] = HELLO, **params: Any) -> Fai
     async def scene() -> Failure:
         async with stage() as (stub, provider):
             with pytest.raises(ProviderFailure) as caught:
-                await provider.complete(ask(messages, **params))
+                await provider.send(ask(messages, **params))
             assert stub.seen == []
             return caught.value.failure
 
@@ -96,23 +98,21 @@ def failed(reply: Reply, **options: Any) -> Failure:
     async def scene() -> Failure:
         async with stage(reply, **options) as (stub, provider):
             with pytest.raises(ProviderFailure) as caught:
-                await provider.complete(ask())
+                await provider.send(ask())
             assert len(stub.seen) == 1
             return caught.value.failure
 
     return asyncio.run(scene())
 
 
-def streamed(
-    reply: Reply, request: Request | None = None, **options: Any
-) -> tuple[list[Chunk], Failure | None]:
+def streamed(reply: Reply, call: Call | None = None, **options: Any) -> tuple[list[Chunk], Failure | None]:
     """What came, and what ended it if it was no proper end."""
 
     async def scene() -> tuple[list[Chunk], Failure | None]:
         chunks: list[Chunk] = []
         async with stage(reply, **options) as (_, provider):
             try:
-                async for chunk in provider.stream(request or ask()):
+                async for chunk in chunks_of(provider, call or ask(stream=True)):
                     chunks.append(chunk)  # noqa: PERF401 - what came before the end is the point
             except ProviderFailure as error:
                 return chunks, error.failure

@@ -4,13 +4,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
+from providers.asking import a_call, an_embedding_call, chunks_of
 from providers.stubs.scripted import Reply, ScriptedServer
 
-from headgate.core.embeddings import EmbeddingRequest
+from headgate.core.answer import Answer, Chunk
+from headgate.core.call import Call
 from headgate.core.errors import ProviderFailure
 from headgate.core.failures import Failure
-from headgate.core.messages import Answer, Chunk, Request
 from headgate.core.ports.provider import Provider
 from headgate.transport import Transport
 
@@ -21,13 +23,20 @@ Build = Callable[[str, Transport], Provider]
 Act = Callable[[Provider, ScriptedServer], Awaitable[T]]
 
 
-def ask(content: Any = "Hi", **params: Any) -> Request:
-    messages = params.pop("messages", [{"role": "user", "content": content}])
-    return Request(id="r-1", model="public-name", messages=messages, params=params)
+def ask(content: Any = "Hi", **params: Any) -> Call:
+    return a_call(content, **params)
 
 
-def vectors_for(*texts: str, **params: Any) -> EmbeddingRequest:
-    return EmbeddingRequest(id="e-1", model="public-name", input=texts, params=params)
+def vectors_for(*texts: str, **params: Any) -> Call:
+    return an_embedding_call(*texts, **params)
+
+
+def as_stream(call: Call) -> Call:
+    """The same call as a stream that asks for its usage. Stays as it is when it is one already."""
+    if call.stream:
+        return call
+    fields = {"stream_options": {"include_usage": True}, **call.fields}
+    return msgspec.structs.replace(call, stream=True, fields=fields, read=None)
 
 
 def play(build: Build, replies: Sequence[Reply], act: Act[T]) -> T:
@@ -51,70 +60,70 @@ class Stage:
     def play(self, act: Act[T], *replies: Reply) -> T:
         return play(self._build, replies, act)
 
-    def answer(self, reply: Reply, request: Request | None = None) -> Answer:
+    def answer(self, reply: Reply, call: Call | None = None) -> Answer:
         async def act(provider: Provider, server: ScriptedServer) -> Answer:
-            return await provider.complete(request or ask())
+            return await provider.send(call or ask())
 
         return self.play(act, reply)
 
-    def chunks(self, reply: Reply, request: Request | None = None) -> list[Chunk]:
+    def chunks(self, reply: Reply, call: Call | None = None) -> list[Chunk]:
         async def act(provider: Provider, server: ScriptedServer) -> list[Chunk]:
-            return [chunk async for chunk in provider.stream(request or ask())]
+            return [chunk async for chunk in chunks_of(provider, as_stream(call or ask()))]
 
         return self.play(act, reply)
 
-    def sent(self, reply: Reply, request: Request) -> Any:
+    def sent(self, reply: Reply, call: Call) -> Any:
         """The body that reached the server."""
 
         async def act(provider: Provider, server: ScriptedServer) -> Any:
-            await provider.complete(request)
+            await provider.send(call)
             return server.requests[0].body
 
         return self.play(act, reply)
 
-    def failure(self, reply: Reply, request: Request | None = None) -> Failure:
+    def failure(self, reply: Reply, call: Call | None = None) -> Failure:
         with pytest.raises(ProviderFailure) as caught:
-            self.answer(reply, request)
+            self.answer(reply, call)
         return caught.value.failure
 
-    def stream_failure(self, reply: Reply) -> tuple[str, Failure]:
+    def stream_failure(self, reply: Reply, call: Call | None = None) -> tuple[str, Failure]:
         """The text that came before the failure, and the failure."""
         texts: list[str] = []
 
         async def act(provider: Provider, server: ScriptedServer) -> None:
-            async for chunk in provider.stream(ask()):
+            async for chunk in chunks_of(provider, as_stream(call or ask())):
                 texts.append(chunk.text)  # noqa: PERF401 - what came before the failure must be kept
 
         with pytest.raises(ProviderFailure) as caught:
             self.play(act, reply)
         return "".join(texts), caught.value.failure
 
-    def refused_unsent(self, request: Request) -> Failure:
+    def refused_unsent(self, call: Call) -> Failure:
         """The failure of a request that never reached the server."""
 
         async def act(provider: Provider, server: ScriptedServer) -> Failure:
             with pytest.raises(ProviderFailure) as caught:
-                await provider.complete(request)
+                await provider.send(call)
             assert not server.requests
             return caught.value.failure
 
         return self.play(act, Reply(status=500))
 
     def seconds_until_left(self, reply: Reply, *, streamed: bool) -> float:
-        """How long after a cancellation (or after leaving a stream) the server sees the caller gone."""
+        """How long after a cancellation (or after a stream is closed) the server sees the connection end."""
 
         async def act(provider: Provider, server: ScriptedServer) -> float:
             loop = asyncio.get_running_loop()
             if streamed:
-                chunks = provider.stream(ask())
-                await anext(chunks)
+                pieces = provider.stream(as_stream(ask()))
+                await anext(pieces)
                 started = loop.time()
-                await chunks.aclose()  # type: ignore[attr-defined] # the seam promises an iterator; ours are generators
+                await pieces.aclose()  # type: ignore[attr-defined] # the seam promises an iterator; ours are generators
             else:
-                call = asyncio.ensure_future(provider.complete(ask()))
+                sending = asyncio.ensure_future(provider.send(ask()))
                 await server.asked.wait()
                 started = loop.time()
-                call.cancel()
+                sending.cancel()
             await asyncio.wait_for(server.left.wait(), 5)
             return loop.time() - started
 

@@ -1,4 +1,4 @@
-"""The stage for the OpenAI provider's tests: a stub that answers by a script, a provider in front of it, requests."""
+"""The stage for the OpenAI provider's tests: a stub that answers by a script, a provider in front of it, calls."""
 
 import asyncio
 import json
@@ -7,15 +7,16 @@ from typing import Any, TypeVar
 
 import msgspec
 import pytest
-from contracts.provider_stage import KEY, TIMEOUTS, a_request
+from contracts.provider_stage import KEY, QUESTION, TIMEOUTS
+from providers import asking
 from providers.stubs.openai import OpenAIStub
 from providers.stubs.scripted import Reply
 
+from headgate.core.answer import Answer, Chunk
+from headgate.core.call import Call, Format
 from headgate.core.errors import ProviderFailure
 from headgate.core.failures import Failure
-from headgate.core.messages import Chunk, Request
 from headgate.core.timeouts import Timeouts
-from headgate.core.wire import Endpoint, WireRequest
 from headgate.providers.openai import OpenAIOptions, OpenAIProvider
 from headgate.transport import Transport
 
@@ -52,23 +53,23 @@ def failure_from(
     return caught.value.failure
 
 
-async def complete(provider: OpenAIProvider, _: OpenAIStub) -> object:
-    return await provider.complete(a_request())
+async def send(provider: OpenAIProvider, _: OpenAIStub) -> Answer:
+    return await provider.send(asking.a_call(QUESTION))
 
 
-async def chunks_of(provider: OpenAIProvider, request: Request | None = None) -> list[Chunk]:
-    return [chunk async for chunk in provider.stream(request or a_request())]
+async def chunks_of(provider: OpenAIProvider, call: Call | None = None) -> list[Chunk]:
+    asked = call or asking.a_call(QUESTION, stream=True)
+    return [chunk async for chunk in asking.chunks_of(provider, asked)]
 
 
 async def streamed(provider: OpenAIProvider, _: OpenAIStub) -> list[Chunk]:
     return await chunks_of(provider)
 
 
-def a_wire_request(
-    fields: Mapping[str, Any] | bytes, *, endpoint: Endpoint = Endpoint.CHAT, stream: bool = False
-) -> WireRequest:
+def a_raw_call(
+    fields: Mapping[str, Any] | bytes, *, shape: Format = Format.CHAT, stream: bool = False
+) -> Call:
+    """As it comes over HTTP: each field is still JSON."""
     raw = fields if isinstance(fields, bytes) else json.dumps(fields).encode()
     kept = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
-    return WireRequest(
-        id="w1", endpoint=endpoint, model="public", fields=kept, size_bytes=len(raw), stream=stream
-    )
+    return Call(id="w1", format=shape, model="public", fields=kept, size_bytes=len(raw), stream=stream)

@@ -2,16 +2,19 @@
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
+from providers.asking import a_call, chunks_of
 
+from headgate.core.answer import Answer, Chunk
+from headgate.core.call import Call
 from headgate.core.errors import ProviderFailure
 from headgate.core.failures import Failure
-from headgate.core.messages import Answer, Chunk, Request
 from headgate.core.ports.provider import Provider
 from headgate.providers.simulated import SimulatedOptions, SimulatedProvider, options_for
 
@@ -71,17 +74,21 @@ def provider_named(name: str, *, clock: FakeClock | None = None, **overrides: An
     )
 
 
-def ask(text: str = "hello", *, id: str = "r1") -> Request:  # noqa: A002 - it is the request's field
-    return Request(id=id, model="simulated", messages=[{"role": "user", "content": text}])
+def ask(text: str = "hello", *, id: str = "r1") -> Call:  # noqa: A002 - it is the call's field
+    return msgspec.structs.replace(a_call(text), id=id)
 
 
-def complete(provider: Provider, request: Request | None = None) -> Answer:
-    return asyncio.run(provider.complete(request or ask()))
+def ask_stream(text: str = "hello", *, id: str = "r1") -> Call:  # noqa: A002 - it is the call's field
+    return msgspec.structs.replace(a_call(text, stream=True), id=id)
 
 
-def failure_from(provider: Provider, request: Request | None = None) -> Failure:
+def send(provider: Provider, call: Call | None = None) -> Answer:
+    return asyncio.run(provider.send(call or ask()))
+
+
+def failure_from(provider: Provider, call: Call | None = None) -> Failure:
     with pytest.raises(ProviderFailure) as caught:
-        complete(provider, request)
+        send(provider, call)
     return caught.value.failure
 
 
@@ -90,9 +97,9 @@ def story(provider: Provider, count: int) -> list[str]:
     return [_word(provider, ask(f"question {number}", id=f"r{number}")) for number in range(count)]
 
 
-def _word(provider: Provider, request: Request) -> str:
+def _word(provider: Provider, call: Call) -> str:
     try:
-        answer = complete(provider, request)
+        answer = send(provider, call)
     except ProviderFailure as error:
         return error.failure.kind
     except RuntimeError:
@@ -100,8 +107,8 @@ def _word(provider: Provider, request: Request) -> str:
     return "blank" if answer.blank else "ok"
 
 
-async def read(provider: Provider, request: Request | None = None) -> list[Chunk]:
-    return [chunk async for chunk in provider.stream(request or ask())]
+async def read(provider: Provider, call: Call | None = None) -> Sequence[Chunk]:
+    return [chunk async for chunk in chunks_of(provider, call or ask_stream())]
 
 
 async def let_others_run() -> None:

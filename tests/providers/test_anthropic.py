@@ -6,7 +6,7 @@ from typing import Any
 import anthropic
 import pytest
 from providers.anthropic_stage import STAGE, anthropic_stage
-from providers.http_stage import KEY, ask, vectors_for
+from providers.http_stage import KEY, as_stream, ask
 from providers.stubs.anthropic import START as STARTED
 from providers.stubs.anthropic import (
     TEXT_BLOCK,
@@ -21,10 +21,10 @@ from providers.stubs.anthropic import (
 )
 from providers.stubs.scripted import HANG, Reply, ScriptedServer
 
-from headgate.core.errors import ProviderFailure
+from headgate.core.answer import Usage
+from headgate.core.call import Call, Format
 from headgate.core.failures import FailureKind
-from headgate.core.messages import Usage
-from headgate.core.ports.provider import ItemAnswer, Provider
+from headgate.core.ports.provider import Provider
 
 WEATHER = {
     "type": "function",
@@ -36,19 +36,19 @@ WEATHER = {
 }
 
 
-def sent(request: Any) -> Any:
-    return STAGE.sent(said(TEXT_BLOCK), request)
+def sent(call: Call) -> Any:
+    return STAGE.sent(said(TEXT_BLOCK), call)
 
 
 def test_a_plain_question_gets_its_answer() -> None:
     answer = STAGE.answer(said(TEXT_BLOCK))
 
-    assert (answer.content, answer.finish_reason, answer.tool_calls) == ("Hello!", "stop", [])
+    assert (answer.content, answer.finish_reason, list(answer.tool_calls)) == ("Hello!", "stop", [])
 
 
 def test_the_request_goes_where_anthropic_listens_with_its_headers() -> None:
     async def act(provider: Provider, server: ScriptedServer) -> None:
-        await provider.complete(ask())
+        await provider.send(ask())
         seen = server.requests[0]
         assert (seen.method, seen.path) == ("POST", "/v1/messages?tag=a+b")
         assert seen.headers["x-api-key"] == KEY
@@ -67,7 +67,7 @@ def test_the_request_goes_where_anthropic_listens_with_its_headers() -> None:
 @pytest.mark.parametrize("path", ["", "/", "/v1", "/v1/"])
 def test_a_base_url_may_end_with_its_version(path: str) -> None:
     async def act(provider: Provider, server: ScriptedServer) -> str:
-        await provider.complete(ask())
+        await provider.send(ask())
         return server.requests[0].path
 
     assert anthropic_stage(path=path).play(act, said(TEXT_BLOCK)) == "/v1/messages"
@@ -77,13 +77,13 @@ def test_one_connection_serves_calls_in_turn() -> None:
     """A stream's end may come after its last word; leaving in between would cost a connection per call."""
 
     async def act(provider: Provider, server: ScriptedServer) -> int:
-        await provider.complete(ask())
-        [_ async for _ in provider.stream(ask())]
-        await provider.complete(ask())
+        await provider.send(ask())
+        [_ async for _ in provider.stream(as_stream(ask()))]
+        await provider.send(ask())
         return server.connections
 
-    streamed = events(STARTED, *text_block(0, "Hi"), *ending(), end_after_s=0.05)
-    assert STAGE.play(act, said(TEXT_BLOCK), streamed, said(TEXT_BLOCK)) == 1
+    slow_to_end = events(STARTED, *text_block(0, "Hi"), *ending(), end_after_s=0.05)
+    assert STAGE.play(act, said(TEXT_BLOCK), slow_to_end, said(TEXT_BLOCK)) == 1
 
 
 @pytest.mark.parametrize(
@@ -313,6 +313,8 @@ def test_what_anthropic_cannot_be_asked_is_refused_by_name(params: dict[str, Any
             "messages[0].tool_calls[0].function.arguments",
         ),
         ({"role": "assistant", "tool_calls": [{"id": "a"}]}, "messages[0].tool_calls[0]"),
+        ({"role": "assistant", "thinking_blocks": {"type": "thinking"}}, "messages[0].thinking_blocks"),
+        ({"role": "assistant", "content": "a", "thinking_blocks": ["b"]}, "messages[0].thinking_blocks"),
     ],
 )
 def test_a_message_anthropic_cannot_take_is_refused_by_its_place(message: dict[str, Any], where: str) -> None:
@@ -360,24 +362,14 @@ def test_thinking_is_not_content_and_a_blank_answer_is_blank() -> None:
     assert STAGE.answer(said(THINKING_BLOCK)).blank
 
 
-def test_one_request_per_call() -> None:
+def test_it_takes_chats_only_and_reads_them() -> None:
+    """Embeddings are rejected before they reach it."""
+
     async def act(provider: Provider, server: ScriptedServer) -> None:
-        (item,) = await provider.complete_many([ask()])
-        assert isinstance(item, ItemAnswer)
-        assert item.request_id == "r-1"
-        with pytest.raises(ProviderFailure, match="one per call"):
-            await provider.complete_many([ask(), ask()])
+        assert provider.formats == {Format.CHAT}
+        assert provider.reads
 
-    STAGE.play(act, said(TEXT_BLOCK))
-
-
-def test_there_are_no_embeddings() -> None:
-    async def act(provider: Provider, server: ScriptedServer) -> None:
-        with pytest.raises(ProviderFailure) as caught:
-            await provider.embed(vectors_for("a"))
-        assert caught.value.failure.code == "no_embeddings"
-
-    STAGE.play(act, said(TEXT_BLOCK))
+    STAGE.play(act)
 
 
 def test_a_cancelled_call_leaves_at_once() -> None:
@@ -386,13 +378,13 @@ def test_a_cancelled_call_leaves_at_once() -> None:
 
 def test_the_stub_speaks_what_the_official_sdk_understands() -> None:
     """Otherwise the tests above would prove only that two of our own mistakes agree."""
-    streamed = events(
+    in_pieces = events(
         STARTED, *text_block(0, "Hi", " there"), *tool_block(1, "t1", "f", '{"a"', ": 1}"), *ending()
     )
 
     async def story() -> None:
         async with (
-            ScriptedServer(said(TEXT_BLOCK, TOOL_BLOCK), streamed, error(529, "overloaded_error")) as server,
+            ScriptedServer(said(TEXT_BLOCK, TOOL_BLOCK), in_pieces, error(529, "overloaded_error")) as server,
             anthropic.AsyncAnthropic(base_url=server.url, api_key=KEY, max_retries=0) as client,
         ):
             given: Any = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}

@@ -114,7 +114,7 @@ def test_errors_in_strange_words_keep_the_class_of_their_status(
 def test_redirects_are_not_followed() -> None:
     async def act(provider: Provider, server: ScriptedServer) -> None:
         with pytest.raises(ProviderFailure, match=r"301 from .*check base_url"):
-            await provider.complete(ask())
+            await provider.send(ask())
         assert len(server.requests) == 1
 
     STAGE.play(act, Reply(status=301, headers={"location": "/v1/messages"}))
@@ -123,7 +123,7 @@ def test_redirects_are_not_followed() -> None:
 def test_nothing_is_retried() -> None:
     async def act(provider: Provider, server: ScriptedServer) -> int:
         with pytest.raises(ProviderFailure, match="529"):
-            await provider.complete(ask())
+            await provider.send(ask())
         return len(server.requests)
 
     assert STAGE.play(act, error(529, "overloaded_error"), said(TEXT_BLOCK)) == 1

@@ -1,10 +1,16 @@
 """Streamed answers: events in, chunks out, and what happens when the events stop."""
 
+import json
+from typing import Any
+
 import pytest
 from providers.anthropic_stage import STAGE, anthropic_stage
+from providers.asking import a_call
+from providers.http_stage import as_stream, ask
 from providers.stubs.anthropic import (
     PING,
     START,
+    THINKING_BLOCK,
     ending,
     error,
     error_body,
@@ -14,20 +20,22 @@ from providers.stubs.anthropic import (
     thinking_block,
     tool_block,
 )
-from providers.stubs.scripted import CUT, HANG, Reply
+from providers.stubs.scripted import CUT, HANG, Reply, ScriptedServer
 
+from headgate.core.answer import Usage
 from headgate.core.failures import FailureKind
-from headgate.core.messages import Usage
+from headgate.core.ports.provider import Provider
 from headgate.core.timeouts import Timeouts
 
 HELLO = (START, PING, *text_block(0, "Hel", "lo! ", "✓"))
 
 
-def test_text_comes_piece_by_piece_and_the_last_chunk_says_why_and_how_much() -> None:
-    *pieces, last = STAGE.chunks(events(*HELLO, *ending()))
+def test_text_comes_piece_by_piece_and_the_last_chunks_say_why_and_how_much() -> None:
+    *pieces, last, counted = STAGE.chunks(events(*HELLO, *ending()))
 
-    assert [piece.text for piece in pieces if piece.has_content] == ["Hel", "lo! ", "✓"]
-    assert (last.finish_reason, last.usage, last.has_content) == ("stop", Usage(1125, 15), False)
+    assert [piece.text for piece in pieces] == ["Hel", "lo! ", "✓"]
+    assert (last.finish_reason, last.has_content) == ("stop", False)
+    assert (counted.usage, counted.has_content) == (Usage(1125, 15), False)
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 7, 64])
@@ -63,20 +71,20 @@ def test_tool_calls_are_counted_without_the_other_blocks() -> None:
         {"index": 1, "id": "toolu_2", "type": "function", "function": {"name": "get_time", "arguments": ""}},
         {"index": 1, "function": {"arguments": "{}"}},
     ]
-    assert chunks[-1].finish_reason == "tool_calls"
+    assert chunks[-2].finish_reason == "tool_calls"
 
 
-def test_thinking_is_a_sign_of_life_and_no_content() -> None:
-    """Who waits `idle_s` for the next piece must not take a model that thinks for one that hangs."""
+def test_thinking_comes_as_it_is_thought_and_is_no_content() -> None:
+    """A client that waits for the next piece must not take a model that thinks for one that hangs."""
     chunks = STAGE.chunks(events(START, PING, *thinking_block(0), *ending()))
 
-    assert len(chunks) > 5
+    assert [chunk.reasoning for chunk in chunks if chunk.reasoning] == ["Let me ", "see…"]
     assert not any(chunk.has_content for chunk in chunks)
 
 
 def test_a_refusal_comes_with_the_last_chunk() -> None:
     details = {"type": "refusal", "category": None, "explanation": "Not this."}
-    last = STAGE.chunks(events(*HELLO, *ending("refusal", stop_details=details)))[-1]
+    last = STAGE.chunks(events(*HELLO, *ending("refusal", stop_details=details)))[-2]
 
     assert (last.refusal, last.finish_reason) == ("Not this.", "content_filter")
 
@@ -135,7 +143,56 @@ def test_silence_at_the_start_is_a_timeout() -> None:
 def test_silence_after_the_end_harms_nobody() -> None:
     chunks = STAGE.chunks(events(*HELLO, *ending(), ending=HANG))
 
-    assert chunks[-1].finish_reason == "stop"
+    assert chunks[-2].finish_reason == "stop"
+
+
+def test_the_stream_is_written_as_openai_writes_it() -> None:
+    """Byte by byte what a client gets: nothing for events that hold nothing, the usage with its details, the end."""
+
+    async def act(provider: Provider, server: ScriptedServer) -> bytes:
+        return b"".join([piece async for piece in provider.stream(as_stream(ask()))])
+
+    reply = events(START, PING, *thinking_block(0), *text_block(1, "Hi"), *ending())
+    *data, end, rest = STAGE.play(act, reply).split(b"\n\n")
+    bodies = [json.loads(line.removeprefix(b"data: ")) for line in data]
+
+    assert (end, rest) == (b"data: [DONE]", b"")
+    assert [choice for body in bodies for choice in body["choices"]] == [
+        {"index": 0, "delta": {"role": "assistant", "reasoning_content": "Let me "}, "finish_reason": None},
+        {"index": 0, "delta": {"reasoning_content": "see…"}, "finish_reason": None},
+        {"index": 0, "delta": {"thinking_blocks": [THINKING_BLOCK]}, "finish_reason": None},
+        {"index": 0, "delta": {"content": "Hi"}, "finish_reason": None},
+        {"index": 0, "delta": {}, "finish_reason": "stop"},
+    ]
+    assert bodies[-1]["usage"] == {
+        "prompt_tokens": 1125,
+        "completion_tokens": 15,
+        "total_tokens": 1140,
+        "prompt_tokens_details": {"cached_tokens": 1000},
+        "cache_read_input_tokens": 1000,
+        "cache_creation_input_tokens": 100,
+    }
+    assert {(body["object"], body["model"]) for body in bodies} == {("chat.completion.chunk", "public")}
+
+
+def test_usage_comes_to_clients_that_asked_for_it() -> None:
+    async def act(provider: Provider, server: ScriptedServer) -> bytes:
+        return b"".join([piece async for piece in provider.stream(a_call(stream=True, stream_options=None))])
+
+    assert b'"usage"' not in STAGE.play(act, events(*HELLO, *ending()))
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_anthropic_is_asked_for_a_stream_where_the_client_wants_one(stream: bool) -> None:
+    async def act(provider: Provider, server: ScriptedServer) -> Any:
+        if stream:
+            [_ async for _ in provider.stream(as_stream(ask()))]
+        else:
+            await provider.send(ask())
+        return server.requests[0].body
+
+    reply = events(*HELLO, *ending()) if stream else said({"type": "text", "text": "Hi"})
+    assert STAGE.play(act, reply).get("stream", False) is stream
 
 
 def test_a_stream_refused_with_a_status_gives_no_chunk() -> None:

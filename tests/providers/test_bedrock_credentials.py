@@ -100,7 +100,7 @@ def test_keys_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def scene() -> bool:
         async with stage(HI, keys={}) as (stub, provider):
-            assert (await provider.complete(ask())).content == "Hi"
+            assert (await provider.send(ask())).content == "Hi"
             return "x-amz-security-token" in stub.seen[0].headers
 
     assert asyncio.run(scene()) is False
@@ -111,7 +111,7 @@ def test_keys_of_a_profile(tmp_path: Path) -> None:
 
     async def scene() -> list[str]:
         async with stage(HI, keys={}, profile="work") as (stub, provider):
-            await provider.complete(ask())
+            await provider.send(ask())
             return tokens(stub)
 
     assert asyncio.run(scene()) == ["of-the-profile"]
@@ -122,7 +122,7 @@ def test_many_first_calls_look_for_keys_once(monkeypatch: pytest.MonkeyPatch) ->
 
     async def scene() -> tuple[int, set[str]]:
         async with key_service(monkeypatch, 3600) as service, stage(*[HI] * 20, keys={}) as (stub, provider):
-            await asyncio.gather(*(provider.complete(ask()) for _ in range(20)))
+            await asyncio.gather(*(provider.send(ask()) for _ in range(20)))
             return service.asked, set(tokens(stub))
 
     assert asyncio.run(scene()) == (1, {"token-1"})
@@ -132,7 +132,7 @@ def test_a_caller_who_leaves_does_not_take_the_others_keys_away(monkeypatch: pyt
     async def scene() -> int:
         async with key_service(monkeypatch, 3600) as service, stage(HI, keys={}) as (_, provider):
             service.answering.clear()
-            first, second = (asyncio.create_task(provider.complete(ask())) for _ in range(2))
+            first, second = (asyncio.create_task(provider.send(ask())) for _ in range(2))
             await service.busy.wait()
             first.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -147,15 +147,15 @@ def test_a_caller_who_leaves_does_not_take_the_others_keys_away(monkeypatch: pyt
 def test_aging_keys_are_renewed_while_calls_go_on_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene() -> None:
         async with key_service(monkeypatch, 300) as service, stage(*[HI] * 3, keys={}) as (stub, provider):
-            await provider.complete(ask())
+            await provider.send(ask())
             asked = service.asked
             service.answering.clear()
-            await provider.complete(ask())
+            await provider.send(ask())
             assert tokens(stub)[0] == tokens(stub)[1], "nobody waits for a renewal that is not urgent"
             service.answering.set()
             while (await provider._ring.keys()).token != f"token-{asked + 1}":  # noqa: ASYNC110 - it tells nobody
                 await asyncio.sleep(0.01)
-            await provider.complete(ask())
+            await provider.send(ask())
             assert tokens(stub)[2] != tokens(stub)[1]
 
     asyncio.run(scene())
@@ -164,9 +164,9 @@ def test_aging_keys_are_renewed_while_calls_go_on_with_them(monkeypatch: pytest.
 def test_keys_at_their_end_are_renewed_first(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene() -> list[str]:
         async with key_service(monkeypatch, 30) as service, stage(*[HI] * 2, keys={}) as (stub, provider):
-            await provider.complete(ask())
+            await provider.send(ask())
             service.lasting_s = 3600
-            await provider.complete(ask())
+            await provider.send(ask())
             return tokens(stub)
 
     first, second = asyncio.run(scene())
@@ -180,12 +180,12 @@ def test_refused_keys_are_looked_for_anew(tmp_path: Path, code: str) -> None:
     async def scene() -> list[str]:
         async with stage(HI, refusal(403, code, "no"), HI, keys={}) as (stub, provider):
             write_profile(tmp_path, "old")
-            await provider.complete(ask())
+            await provider.send(ask())
             write_profile(tmp_path, "new")
             with pytest.raises(ProviderFailure) as caught:
-                await provider.complete(ask())
+                await provider.send(ask())
             assert caught.value.failure.kind is FailureKind.MISCONFIGURED
-            await provider.complete(ask())
+            await provider.send(ask())
             return tokens(stub)
 
     assert asyncio.run(scene()) == ["old", "old", "new"]
@@ -209,7 +209,7 @@ def no_keys(**options: Any) -> tuple[FailureKind, str]:
     async def scene() -> tuple[FailureKind, str]:
         async with stage(keys={}, **options) as (stub, provider):
             with pytest.raises(ProviderFailure) as caught:
-                await provider.complete(ask())
+                await provider.send(ask())
             assert stub.seen == []
             return caught.value.failure.kind, caught.value.failure.message
 
@@ -248,7 +248,7 @@ def test_keys_that_come_expired(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene() -> FailureKind:
         async with key_service(monkeypatch, -60), stage(keys={}) as (_, provider):
             with pytest.raises(ProviderFailure) as caught:
-                await provider.complete(ask())
+                await provider.send(ask())
             return caught.value.failure.kind
 
     assert asyncio.run(scene()) is FailureKind.MISCONFIGURED
@@ -258,7 +258,7 @@ def test_closing_does_not_wait_for_a_look_up(monkeypatch: pytest.MonkeyPatch) ->
     async def scene() -> None:
         async with key_service(monkeypatch, 3600) as service, stage(keys={}) as (_, provider):
             service.answering.clear()
-            call = asyncio.create_task(provider.complete(ask()))
+            call = asyncio.create_task(provider.send(ask()))
             await service.busy.wait()
             async with asyncio.timeout(1):
                 await provider.aclose()
@@ -273,7 +273,7 @@ def test_a_missing_extra_is_told_at_the_first_call_too(monkeypatch: pytest.Monke
     code = """
 import asyncio, sys
 from headgate.core.errors import ProviderFailure
-from headgate.core.messages import Request
+from headgate.core.call import Call
 from headgate.core.timeouts import Timeouts
 from headgate.providers.bedrock import BedrockProvider, read_options
 from headgate.transport import Transport
@@ -282,7 +282,7 @@ sys.modules["botocore.session"] = None
 async def scene():
     provider = BedrockProvider(options, model="m", transport=Transport(), timeouts=Timeouts())
     try:
-        await provider.complete(Request(id="r", model="m", messages=[{"role": "user", "content": "Hi"}]))
+        await provider.send(Call(id="r", model="m", fields={"messages": [{"role": "user", "content": "Hi"}]}))
     except ProviderFailure as error:
         print(error.failure.error, error)
 asyncio.run(scene())
@@ -304,7 +304,7 @@ class Watch:
             importers.add(threading.current_thread() is threading.main_thread())
 sys.meta_path.insert(0, Watch())
 from headgate.core.errors import ProviderFailure
-from headgate.core.messages import Request
+from headgate.core.call import Call
 from headgate.core.timeouts import Timeouts
 from headgate.providers.bedrock import BedrockProvider, read_options
 from headgate.transport import Transport
@@ -314,7 +314,7 @@ importers.clear()
 async def scene():
     provider = BedrockProvider(options, model="m", transport=Transport(), timeouts=Timeouts())
     try:
-        await provider.complete(Request(id="r", model="m", messages=[{{"role": "user", "content": "Hi"}}]))
+        await provider.send(Call(id="r", model="m", fields={{"messages": [{{"role": "user", "content": "Hi"}}]}}))
     except ProviderFailure as error:
         print(error.failure.error, loaded_early, importers)
 asyncio.run(scene())
@@ -334,7 +334,7 @@ def test_given_keys_are_used_whatever_the_environment_says(monkeypatch: pytest.M
 
     async def scene() -> str:
         async with stage(HI) as (stub, provider):
-            await provider.complete(ask())
+            await provider.send(ask())
             assert tokens(stub) == [KEYS["session_token"]]
             return stub.seen[0].headers["authorization"]
 

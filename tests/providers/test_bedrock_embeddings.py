@@ -4,13 +4,13 @@ import asyncio
 from typing import Any
 
 import pytest
+from providers.asking import an_embedding_call
 from providers.bedrock_stage import MODEL, stage
 from providers.stubs.bedrock import Reply, Seen, refusal, whole
 
-from headgate.core.embeddings import EmbeddingRequest, Embeddings
+from headgate.core.answer import Answer, Usage
 from headgate.core.errors import ProviderFailure
 from headgate.core.failures import Failure, FailureKind
-from headgate.core.messages import Usage
 
 TITAN = "amazon.titan-embed-text-v2:0"
 COHERE = "cohere.embed-english-v3"
@@ -20,13 +20,10 @@ def titan(*vector: float) -> Reply:
     return whole({"embedding": vector, "inputTextTokenCount": 4})
 
 
-def embed(
-    model: str, texts: tuple[str, ...], *replies: Reply, **params: Any
-) -> tuple[Embeddings, list[Seen]]:
-    async def scene() -> tuple[Embeddings, list[Seen]]:
+def embed(model: str, texts: tuple[str, ...], *replies: Reply, **params: Any) -> tuple[Answer, list[Seen]]:
+    async def scene() -> tuple[Answer, list[Seen]]:
         async with stage(*replies, model=model) as (stub, provider):
-            request = EmbeddingRequest(id="r1", model="public", input=texts, params=params)
-            return await provider.embed(request), stub.seen
+            return await provider.send(an_embedding_call(*texts, **params)), stub.seen
 
     return asyncio.run(scene())
 
@@ -51,6 +48,27 @@ def test_titan_is_asked_text_by_text() -> None:
     assert seen[0].target == "/model/amazon.titan-embed-text-v2%3A0/invoke"
 
 
+def test_the_answer_is_the_clients_body_whose_vectors_are_as_they_came() -> None:
+    reply = Reply(body=b'{"embedding": [0.10, -1e-05, 3], "inputTextTokenCount": 4}')
+
+    answer, _ = embed(TITAN, ("a",), reply)
+
+    assert answer.json() == {
+        "object": "list",
+        "model": "public",
+        "data": [{"object": "embedding", "index": 0, "embedding": [0.1, -1e-05, 3]}],
+        "usage": {"prompt_tokens": 4, "total_tokens": 4},
+    }
+    assert b"[0.10, -1e-05, 3]" in answer.body
+    assert not answer.blank
+
+
+def test_an_empty_vector_is_a_flaw() -> None:
+    answer, _ = embed(TITAN, ("a", "b"), titan(1), titan())
+
+    assert answer.flaw == "vector 1 is empty"
+
+
 def test_cohere_is_asked_for_up_to_96_texts_at_once() -> None:
     texts = tuple(f"text {number}" for number in range(97))
     tokens = {"X-Amzn-Bedrock-Input-Token-Count": "50"}
@@ -73,7 +91,7 @@ def test_cohere_by_format_through_a_profile() -> None:
     )
 
     assert answer.vectors == [[1.0]]
-    assert answer.usage is None
+    assert answer.usage == Usage(1, 0, estimated=True)
     assert seen[0].body == {"texts": ["a"], "input_type": "search_query", "output_dimension": 512}
 
 
@@ -90,6 +108,7 @@ def test_what_cohere_cannot_be_asked_for_is_refused_by_its_name(params: Any) -> 
     [
         (TITAN, whole({"vector": [1]})),
         (TITAN, whole({"embedding": ["x"]})),
+        (TITAN, whole({"embedding": "AAAA"})),
         (COHERE, whole({"embeddings": [[1.0]]})),
         (COHERE, whole({"embeddings": {"int8": [[1], [2]]}})),
     ],

@@ -137,7 +137,7 @@ def test_nobody_there_is_transient() -> None:
         provider = BedrockProvider(options, model="m", transport=transport, timeouts=Timeouts())
         try:
             with pytest.raises(ProviderFailure) as caught:
-                await provider.complete(ask())
+                await provider.send(ask())
             return caught.value.failure
         finally:
             await transport.aclose()
@@ -168,9 +168,9 @@ def test_nothing_secret_reaches_logs_or_reprs(caplog: pytest.LogCaptureFixture) 
             stub,
             provider,
         ):
-            await provider.complete(ask())
+            await provider.send(ask())
             with pytest.raises(ProviderFailure) as caught:
-                await provider.complete(ask())
+                await provider.send(ask())
             keys = await provider._ring.keys()
             signed = await provider._sign(provider._converse, b"{}", keys, "application/json")
             said_by_all = [repr(thing) for thing in (provider, provider._options, keys, signed, caught.value)]

@@ -5,7 +5,8 @@ import json
 from typing import Any
 
 import pytest
-from providers.bedrock_stage import HELLO, MODEL, ask, refused, request_seen, sent
+from providers.bedrock_stage import HELLO, MODEL, ask, complete, refused, request_seen, sent
+from providers.stubs.bedrock import said
 
 from headgate.core.failures import FailureKind
 
@@ -229,6 +230,73 @@ def test_what_cannot_be_said_in_converse_is_refused_by_its_name(name: str, value
     assert failure.message.startswith(name)
 
 
+def test_thoughts_go_back_in_front_of_what_was_said_as_they_came() -> None:
+    body = sent(
+        [
+            *HELLO,
+            {
+                "role": "assistant",
+                "content": "Let me see.",
+                "reasoning_content": "Hmm. Aha!",
+                "thinking_blocks": [
+                    {"type": "thinking", "thinking": "Hmm. ", "signature": "s1"},
+                    {"type": "redacted_thinking", "data": "AAEC/w=="},
+                    {"type": "thinking", "thinking": "", "signature": "s2"},
+                ],
+                "tool_calls": [call("a")],
+            },
+            {"role": "tool", "tool_call_id": "a", "content": "4 °C"},
+        ],
+        tools=[TOOL],
+    )
+
+    assert body["messages"][1]["content"] == [
+        {"reasoningContent": {"reasoningText": {"text": "Hmm. ", "signature": "s1"}}},
+        {"reasoningContent": {"redactedContent": "AAEC/w=="}},
+        {"reasoningContent": {"reasoningText": {"text": "", "signature": "s2"}}},
+        {"text": "Let me see."},
+        {"toolUse": {"toolUseId": "a", "name": "weather", "input": {"city": "Oslo"}}},
+    ]
+
+
+def test_the_thoughts_of_an_answer_can_be_sent_back() -> None:
+    thought = {"reasoningContent": {"reasoningText": {"text": "Hmm.", "signature": "s"}}}
+    hidden = {"reasoningContent": {"redactedContent": "AAEC/w=="}}
+    answer = complete(said(thought, hidden, {"text": "42"}))
+
+    assert sent([*HELLO, answer.message, *HELLO])["messages"][1] == {
+        "role": "assistant",
+        "content": [thought, hidden, {"text": "42"}],
+    }
+
+
+@pytest.mark.parametrize(
+    "thoughts",
+    [
+        {"reasoning_content": "Hmm."},
+        {"thinking_blocks": None},
+        {"thinking_blocks": []},
+        {"thinking_blocks": [{"type": "thinking", "thinking": "Hmm."}]},
+        {"thinking_blocks": [{"type": "thinking", "thinking": "Hmm.", "signature": ""}]},
+        {"thinking_blocks": [{"type": "thinking", "thinking": "Hmm.", "signature": None}]},
+    ],
+)
+def test_thoughts_without_a_signature_stay_here(thoughts: dict[str, Any]) -> None:
+    """Claude wants a signature, and the models that do not sign take no thoughts back."""
+    body = sent([*HELLO, {"role": "assistant", "content": "42", **thoughts}, *HELLO])
+
+    assert body["messages"][1] == {"role": "assistant", "content": [{"text": "42"}]}
+
+
+def test_a_message_of_nothing_but_thoughts_stays_here() -> None:
+    """Newer Claudes take it for the beginning of their answer, and refuse the request."""
+    blocks = [{"type": "thinking", "thinking": "Hmm.", "signature": "s"}]
+
+    body = sent([*HELLO, {"role": "assistant", "content": "", "thinking_blocks": blocks}, *HELLO])
+
+    assert body["messages"] == [{"role": "user", "content": [{"text": "Hello"}, {"text": "Hello"}]}]
+
+
 @pytest.mark.parametrize(
     ("message", "where"),
     [
@@ -245,6 +313,22 @@ def test_what_cannot_be_said_in_converse_is_refused_by_its_name(name: str, value
             "messages[1].tool_calls[0].function.arguments",
         ),
         ({"role": "assistant", "function_call": {"name": "x"}}, "messages[1].function_call"),
+        (
+            {"role": "assistant", "content": "42", "thinking_blocks": "Hmm."},
+            "messages[1].thinking_blocks must be a list",
+        ),
+        (
+            {"role": "assistant", "content": "42", "thinking_blocks": ["Hmm."]},
+            "messages[1].thinking_blocks[0] must be a block",
+        ),
+        (
+            {"role": "assistant", "content": "42", "thinking_blocks": [{"type": "thinking"}]},
+            "messages[1].thinking_blocks[0] must be a block",
+        ),
+        (
+            {"role": "assistant", "thinking_blocks": [{"type": "redacted_thinking", "data": 3}]},
+            "messages[1].thinking_blocks[0] must be a block",
+        ),
         (
             {"role": "user", "content": [{"type": "input_audio"}]},
             "messages[1].content[0] is of type 'input_audio'",

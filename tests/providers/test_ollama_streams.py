@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 from providers.http_stage import KEY, ask
 from providers.ollama_stage import STAGE, ollama_stage
@@ -18,8 +19,8 @@ from providers.stubs.ollama import (
 )
 from providers.stubs.scripted import CUT, HANG, Reply, ScriptedServer
 
+from headgate.core.answer import Chunk, Usage
 from headgate.core.failures import FailureKind
-from headgate.core.messages import Usage
 from headgate.core.ports.provider import Provider
 from headgate.core.problems import InvalidSettings
 from headgate.core.timeouts import Timeouts
@@ -29,11 +30,43 @@ from headgate.providers.ollama.options import server_url
 HELLO = (line("Hel"), line("lo! ✓"))
 
 
-def test_text_comes_piece_by_piece_and_the_last_chunk_says_why_and_how_much() -> None:
-    *pieces, end = STAGE.chunks(lines(*HELLO, last()))
+def test_text_comes_piece_by_piece_and_the_end_says_why_and_how_much() -> None:
+    *pieces, end, counted = STAGE.chunks(lines(*HELLO, last()))
 
     assert [piece.text for piece in pieces] == ["Hel", "lo! ✓"]
-    assert (end.finish_reason, end.usage, end.has_content) == ("stop", Usage(26, 282), False)
+    assert (end.finish_reason, end.has_content) == ("stop", False)
+    assert counted == Chunk(usage=Usage(26, 282))
+
+
+def test_a_stream_is_written_as_chunks_of_a_chat_completion() -> None:
+    """Lines that say nothing make no event, and usage is only for those that asked for it."""
+
+    async def act(provider: Provider, server: ScriptedServer) -> list[bytes]:
+        return [piece async for piece in provider.stream(ask())]
+
+    thinking = line(message={"thinking": "Let me see…"})
+    *events, end = STAGE.play(act, lines(line(), thinking, *HELLO, line(), last()))
+
+    read = [msgspec.json.decode(event.removeprefix(b"data: ")) for event in events]
+    assert end == b"data: [DONE]\n\n"
+    assert [event["choices"][0] for event in read] == [
+        {"index": 0, "delta": delta, "finish_reason": reason}
+        for delta, reason in (
+            ({"role": "assistant", "reasoning_content": "Let me see…"}, None),
+            ({"content": "Hel"}, None),
+            ({"content": "lo! ✓"}, None),
+            ({}, "stop"),
+        )
+    ]
+    assert {(event["id"], event["object"], event["model"]) for event in read} == {
+        ("chatcmpl-r1", "chat.completion.chunk", "public")
+    }
+
+
+def test_usage_that_was_not_counted_is_estimated_at_the_end_of_a_stream() -> None:
+    *_, counted = STAGE.chunks(lines(*HELLO, last(prompt_eval_count=None)))
+
+    assert counted.usage == Usage(1, 2, estimated=True)
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 7, 64])
@@ -44,10 +77,18 @@ def test_the_packets_may_fall_anywhere(piece_bytes: int) -> None:
     assert STAGE.chunks(cut_up) == STAGE.chunks(whole)
 
 
-def test_thinking_is_a_sign_of_life_and_no_content() -> None:
-    thinking = line(message={"thinking": "Let me see…"})
+def test_thinking_is_reasoning_and_no_content() -> None:
+    thinking = [line(message={"thinking": text}) for text in ("Let me ", "see…")]
+    first, second, end, _ = STAGE.chunks(lines(*thinking, last()))
 
-    assert [chunk.has_content for chunk in STAGE.chunks(lines(thinking, thinking, last()))] == [False] * 3
+    assert [first, second] == [Chunk(reasoning="Let me "), Chunk(reasoning="see…")]
+    assert (end.finish_reason, end.has_content) == ("stop", False)
+
+
+def test_a_line_may_hold_a_thought_and_a_word() -> None:
+    chunk, *_ = STAGE.chunks(lines(line("42", message={"thinking": "so it is"}), last()))
+
+    assert chunk == Chunk(reasoning="so it is", text="42")
 
 
 def test_tool_calls_are_numbered_over_all_lines() -> None:
@@ -55,7 +96,7 @@ def test_tool_calls_are_numbered_over_all_lines() -> None:
 
     told = [call for chunk in chunks for call in chunk.tool_calls]
     assert [(call["index"], call["function"]["name"]) for call in told] == [(0, "a"), (1, "b")]
-    assert chunks[-1].finish_reason == "tool_calls"
+    assert [chunk.finish_reason for chunk in chunks if chunk.finish_reason] == ["tool_calls"]
 
 
 def test_an_answer_without_its_done_line_is_cut() -> None:
@@ -107,7 +148,7 @@ def test_a_tool_call_may_be_written_in_silence() -> None:
     tool = {"type": "function", "function": {"name": "a", "parameters": {}}}
 
     async def act(provider: Provider, server: ScriptedServer) -> bool:
-        call = asyncio.ensure_future(provider.complete(ask(tools=[tool])))
+        call = asyncio.ensure_future(provider.send(ask(tools=[tool])))
         done, _ = await asyncio.wait([call], timeout=0.3)
         call.cancel()
         await asyncio.wait([call])

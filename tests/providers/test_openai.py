@@ -3,13 +3,16 @@
 import asyncio
 import base64
 import struct
+import threading
 from collections import UserDict, UserList
 from typing import Any
 
+import msgspec
 import openai
 import pytest
-from contracts.provider_stage import KEY, SAID, TEXTS, VECTORS, a_request, an_embedding_request
-from providers.openai_stage import MODEL, complete, failure_from, on_stub
+from contracts.provider_stage import CACHED_TOKENS, KEY, SAID, TEXTS, VECTORS
+from providers.asking import a_call, an_embedding_call
+from providers.openai_stage import MODEL, failure_from, on_stub, send
 from providers.stubs.openai import (
     JSON,
     OpenAIStub,
@@ -19,13 +22,15 @@ from providers.stubs.openai import (
     events,
     stream,
     whole,
+    with_extras,
     words,
 )
 from providers.stubs.scripted import Reply
 
-from headgate.core.embeddings import Embeddings
+from headgate.core.answer import Answer, Usage
+from headgate.core.call import Call
 from headgate.core.failures import FailureKind
-from headgate.core.messages import Answer, Request, Usage
+from headgate.formats import embeddings as embeddings_format
 from headgate.providers.openai import OpenAIProvider
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Köln"}'}}
@@ -33,17 +38,14 @@ TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type
 
 
 def answer_to(reply: Reply) -> Answer:
-    async def act(provider: OpenAIProvider, _: OpenAIStub) -> Answer:
-        return await provider.complete(a_request())
-
-    return on_stub(act, reply)
+    return on_stub(send, reply)
 
 
-def sent_for(request: Request, **options: Any) -> Any:
+def sent_for(call: Call, **options: Any) -> Any:
     """The request as the server got it."""
 
     async def act(provider: OpenAIProvider, stub: OpenAIStub) -> Any:
-        await provider.complete(request)
+        await provider.send(call)
         return stub.requests[0]
 
     return on_stub(act, completion(), **options)
@@ -55,6 +57,7 @@ def test_the_stub_speaks_the_real_format() -> None:
     async def run() -> None:
         script = (
             completion({"tool_calls": [CALL]}),
+            with_extras(),
             stream(events(*words())),
             embeddings(),
             error(400, code="x"),
@@ -67,6 +70,10 @@ def test_the_stub_speaks_the_real_format() -> None:
             whole_answer = await client.chat.completions.create(**asked)
             assert whole_answer.choices[0].message.content == SAID
             assert whole_answer.choices[0].message.tool_calls[0].function.name == "weather"
+            extras = await client.chat.completions.create(**asked)
+            assert [choice.message.content for choice in extras.choices] == [SAID, SAID]
+            assert extras.choices[1].logprobs.content[0].logprob < 0
+            assert extras.usage.prompt_tokens_details.cached_tokens == CACHED_TOKENS
             pieces = [piece async for piece in await client.chat.completions.create(**asked, stream=True)]
             assert "".join(piece.choices[0].delta.content or "" for piece in pieces if piece.choices) == SAID
             vectors = await client.embeddings.create(model="m", input=list(TEXTS), encoding_format="float")
@@ -88,9 +95,13 @@ def test_a_request_goes_out_with_its_model_its_key_and_nothing_lost() -> None:
         {"role": "assistant", "content": None, "tool_calls": [CALL]},
         {"role": "tool", "tool_call_id": "call_1", "content": "12 °C"},
     ]
-    params = {"temperature": 0, "tools": [TOOL], "an_option_of_next_year": {"deep": [1, None]}}
+    params: dict[str, Any] = {
+        "temperature": 0,
+        "tools": [TOOL],
+        "an_option_of_next_year": {"deep": [1, None]},
+    }
 
-    asked = sent_for(Request(id="r", model="public", messages=messages, params=params))
+    asked = sent_for(a_call(messages=messages, **params))
 
     assert asked.path == "/v1/chat/completions"
     assert asked.headers["authorization"] == f"Bearer {KEY}"
@@ -100,7 +111,7 @@ def test_a_request_goes_out_with_its_model_its_key_and_nothing_lost() -> None:
 
 def test_azure_gets_its_header_and_its_version() -> None:
     asked = sent_for(
-        a_request(),
+        a_call(),
         auth="api-key",
         query={"api-version": "2024-10-21", "odd": "a&b"},
         headers={"X-Team": "north", "User-Agent": "ours"},
@@ -113,13 +124,13 @@ def test_azure_gets_its_header_and_its_version() -> None:
 
 
 def test_a_server_without_keys_gets_none() -> None:
-    assert "authorization" not in sent_for(a_request(), api_key=None).headers
+    assert "authorization" not in sent_for(a_call(), api_key=None).headers
 
 
 def test_callers_may_use_their_own_mappings_and_lists() -> None:
     messages: Any = UserList([UserDict({"role": "user", "content": "hi"})])
 
-    asked = sent_for(Request(id="r", model="public", messages=messages))
+    asked = sent_for(a_call(messages=messages))
 
     assert asked.body["messages"] == [{"role": "user", "content": "hi"}]
 
@@ -176,57 +187,71 @@ def test_a_body_in_many_pieces_is_one_body() -> None:
     assert answer_to(Reply(completion().body, headers=JSON, piece_bytes=7)).content == SAID
 
 
+_KNOT: list[Any] = []
+_KNOT.append(_KNOT)
+
+
 @pytest.mark.parametrize(
-    ("params", "name"),
+    ("value", "why"),
     [
-        ({"n": 2}, "n"),
-        ({"n": [1]}, "n"),
-        ({"stream": True}, "stream"),
-        ({"model": "other"}, "model"),
-        ({"messages": []}, "messages"),
-        ({"metadata": object()}, "object"),
-        ({"metadata": "\ud800"}, ""),
+        (object(), "a value of type object"),
+        ({"deep": [{1, object}]}, "a value of type type"),
+        ("\ud800", "surrogates not allowed"),
+        (_KNOT, "recursion"),
     ],
 )
-def test_what_cannot_be_asked_is_refused_by_name_and_never_sent(params: dict[str, Any], name: str) -> None:
+@pytest.mark.parametrize("streams", [False, True])
+def test_what_json_cannot_carry_is_rejected_and_never_sent(value: object, why: str, streams: bool) -> None:
     seen: list[int] = []
 
     async def act(provider: OpenAIProvider, stub: OpenAIStub) -> None:
+        call = a_call(metadata=value, stream=streams)
         try:
-            await provider.complete(a_request(**params))
+            await (anext(aiter(provider.stream(call))) if streams else provider.send(call))
         finally:
             seen.append(stub.calls)
 
     failure = failure_from(act, completion())
 
     assert failure.kind is FailureKind.REJECTED
-    assert name in failure.message
+    assert "cannot be written as JSON" in failure.message
+    assert why in failure.message
     assert seen == [0]
 
 
-def test_one_answer_may_be_asked_for_by_number() -> None:
-    assert sent_for(a_request(n=1, stream=False)).body["n"] == 1
+def test_several_answers_may_be_asked_for() -> None:
+    assert sent_for(a_call(n=2)).body["n"] == 2
 
 
-def test_many_requests_do_not_fit_into_one_call() -> None:
-    async def act(provider: OpenAIProvider, _: OpenAIStub) -> object:
-        return await provider.complete_many([a_request(), a_request()])
+def test_reasoning_can_be_sent_back() -> None:
+    """Servers that think between tool calls want their thoughts in the next request."""
+    blocks = [{"type": "thinking", "thinking": "hm", "signature": "c2ln"}]
+    turn = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [CALL],
+        "reasoning_content": "hm",
+        "thinking_blocks": blocks,
+    }
 
-    assert failure_from(act, completion()).kind is FailureKind.REJECTED
+    assert sent_for(a_call(messages=[turn])).body["messages"] == [turn]
+
+
+def test_what_the_model_thought_is_read() -> None:
+    assert answer_to(completion({"reasoning_content": "hm"})).reasoning == "hm"
+    assert answer_to(completion({"reasoning": "hm"})).reasoning == "hm"
 
 
 # ---- Embeddings ------------------------------------------------------------------------------------------
 
 
-async def embed(provider: OpenAIProvider, _: OpenAIStub) -> Embeddings:
-    return await provider.embed(an_embedding_request())
+async def embed(provider: OpenAIProvider, _: OpenAIStub) -> Answer:
+    return await provider.send(an_embedding_call(*TEXTS))
 
 
 def test_embeddings_are_asked_for_with_their_parameters() -> None:
     async def act(provider: OpenAIProvider, stub: OpenAIStub) -> Any:
-        request = an_embedding_request()
-        request = type(request)(id="e", model="public", input=request.input, params={"dimensions": 3})
-        await provider.embed(request)
+        await provider.send(an_embedding_call(*TEXTS, dimensions=3))
         return stub.requests[0]
 
     asked = on_stub(act, embeddings())
@@ -265,8 +290,7 @@ def test_vectors_come_in_the_order_of_their_texts(data: object) -> None:
         pytest.param([{"index": 0, "embedding": [1.0]}], id="too few"),
         pytest.param([{"index": index, "embedding": [1.0]} for index in range(3)], id="too many"),
         pytest.param([{"index": 1, "embedding": [1.0]}, {"index": 1, "embedding": [2.0]}], id="one twice"),
-        pytest.param([{"index": 0, "embedding": ["x"]}, {"index": 1, "embedding": [1.0]}], id="no numbers"),
-        pytest.param([{"index": 0, "embedding": "!"}, {"index": 1, "embedding": "AA=="}], id="bad base64"),
+        pytest.param([{"index": 0}, {"index": 1}], id="without vectors"),
     ],
 )
 def test_vectors_that_do_not_fit_their_texts_are_no_answer(data: object) -> None:
@@ -274,6 +298,37 @@ def test_vectors_that_do_not_fit_their_texts_are_no_answer(data: object) -> None
     failure = failure_from(embed, embeddings(data=data))
 
     assert (failure.kind, failure.code) == (FailureKind.TRANSIENT, "bad_envelope")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param([{"index": 0, "embedding": ["x"]}, {"index": 1, "embedding": [1.0]}], id="no numbers"),
+        pytest.param([{"index": 0, "embedding": "!"}, {"index": 1, "embedding": "AA=="}], id="bad base64"),
+    ],
+)
+def test_vectors_that_are_none_fail_where_they_are_read(data: object) -> None:
+    """The bytes pass as they came; a check that reads them finds the flaw."""
+    answer = on_stub(embed, embeddings(data=data))
+
+    with pytest.raises((msgspec.ValidationError, ValueError)):
+        _ = answer.vectors
+
+
+def test_a_large_list_of_embeddings_is_looked_at_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+
+    def look(body: bytes, call: Call) -> Answer:
+        seen.append(threading.current_thread() is threading.main_thread())
+        return read_answer(body, call)
+
+    read_answer = embeddings_format.read_answer
+    monkeypatch.setattr(embeddings_format, "read_answer", look)
+    large = [[0.125] * 100_000] * len(TEXTS)
+
+    assert on_stub(embed, embeddings()).usage == Usage(3, 0)
+    assert on_stub(embed, embeddings(large)).usage == Usage(3, 0)
+    assert seen == [True, False]
 
 
 # ---- Connections ------------------------------------------------------------------------------------------
@@ -290,7 +345,7 @@ def test_vectors_that_do_not_fit_their_texts_are_no_answer(data: object) -> None
 def test_a_connection_is_used_again(script: list[Reply]) -> None:
     async def act(provider: OpenAIProvider, stub: OpenAIStub) -> int:
         for _ in script:
-            await asyncio.gather(complete(provider, stub), return_exceptions=True)
+            await asyncio.gather(send(provider, stub), return_exceptions=True)
         return stub.connections
 
     assert on_stub(act, *script) == 1

@@ -8,8 +8,9 @@ from email.utils import format_datetime
 from typing import Any
 
 import pytest
-from contracts.provider_stage import KEY, TIMEOUTS, a_request
-from providers.openai_stage import chunks_of, complete, failure_from, on_stub, streamed
+from contracts.provider_stage import KEY, TIMEOUTS
+from providers.asking import a_call
+from providers.openai_stage import chunks_of, failure_from, on_stub, send, streamed
 from providers.stubs.openai import EVENTS, JSON, OpenAIStub, completion, error, stream, whole
 from providers.stubs.scripted import CUT, HANG, Reply
 
@@ -67,14 +68,14 @@ K = FailureKind
     ],
 )  # fmt: skip
 def test_every_answer_that_is_none_has_its_class(reply: Reply, kind: FailureKind, code: str | None) -> None:
-    failure = failure_from(complete, reply)
+    failure = failure_from(send, reply)
 
     assert (failure.kind, failure.code) == (kind, code)
     assert not failure.ambiguous
 
 
 def test_the_words_say_who_what_and_what_to_do() -> None:
-    failure = failure_from(complete, error(404, "The model `x` does not exist", code="model_not_found"))
+    failure = failure_from(send, error(404, "The model `x` does not exist", code="model_not_found"))
 
     assert failure.message.startswith("404 from http://127.0.0.1:")
     assert ": The model `x` does not exist (check model and base_url" in failure.message
@@ -82,7 +83,7 @@ def test_the_words_say_who_what_and_what_to_do() -> None:
 
 
 def test_long_words_are_cut_and_lines_joined() -> None:
-    failure = failure_from(complete, error(400, "so\nlong " * 1000))
+    failure = failure_from(send, error(400, "so\nlong " * 1000))
 
     assert len(failure.message) < 600
     assert "\n" not in failure.message
@@ -91,7 +92,7 @@ def test_long_words_are_cut_and_lines_joined() -> None:
 def test_a_page_without_words_says_its_status() -> None:
     reply = Reply(status=502, headers={"Content-Type": "text/html"}, body=b"<html>nginx</html>")
 
-    assert "nginx" not in failure_from(complete, reply).message
+    assert "nginx" not in failure_from(send, reply).message
 
 
 @pytest.mark.parametrize(
@@ -105,13 +106,13 @@ def test_a_page_without_words_says_its_status() -> None:
     ],
 )
 def test_the_wait_a_server_asks_for_is_read(headers: Mapping[str, str], wait_s: float | None) -> None:
-    assert failure_from(complete, error(429, headers=headers)).retry_after_s == wait_s
+    assert failure_from(send, error(429, headers=headers)).retry_after_s == wait_s
 
 
 def test_a_wait_until_a_date_is_read() -> None:
     until = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
 
-    wait_s = failure_from(complete, error(503, headers={"Retry-After": until})).retry_after_s
+    wait_s = failure_from(send, error(503, headers={"Retry-After": until})).retry_after_s
 
     assert wait_s is not None
     assert 25 < wait_s <= 30
@@ -120,14 +121,14 @@ def test_a_wait_until_a_date_is_read() -> None:
 def test_an_error_whose_words_are_too_many_keeps_its_class() -> None:
     reply = Reply(status=429, headers={**JSON, "Retry-After": "3"}, body=b"x" * 2_000_000)
 
-    failure = failure_from(complete, reply)
+    failure = failure_from(send, reply)
 
     assert (failure.kind, failure.retry_after_s) == (K.THROTTLED, 3)
 
 
 def test_an_error_that_quotes_a_long_prompt_keeps_its_code() -> None:
     """Without it an empty account would look like a limit, and be asked again and again."""
-    failure = failure_from(complete, error(429, "x" * 200_000, code="insufficient_quota"))
+    failure = failure_from(send, error(429, "x" * 200_000, code="insufficient_quota"))
 
     assert (failure.kind, failure.code) == (K.MISCONFIGURED, "insufficient_quota")
 
@@ -139,7 +140,7 @@ def test_an_error_whose_words_never_end_keeps_its_class(
     """A slot must not hang on an explanation."""
     monkeypatch.setattr(exchange, "ERROR_BODY_S", 0.1)
 
-    assert failure_from(complete, Reply(status=500, body=b'{"err', **changes)).status == 500
+    assert failure_from(send, Reply(status=500, body=b'{"err', **changes)).status == 500
 
 
 def test_no_secret_of_ours_is_in_what_a_server_says() -> None:
@@ -148,8 +149,8 @@ def test_no_secret_of_ours_is_in_what_a_server_says() -> None:
     replies = [error(401, echo), whole({"error": {"message": echo}}), stream([event_of(echo)])]
 
     said = [
-        failure_from(complete, replies[0], **secrets).message,
-        failure_from(complete, replies[1], **secrets).message,
+        failure_from(send, replies[0], **secrets).message,
+        failure_from(send, replies[1], **secrets).message,
         failure_from(streamed, replies[2], **secrets).message,
     ]
 
@@ -159,7 +160,7 @@ def test_no_secret_of_ours_is_in_what_a_server_says() -> None:
 def test_a_secret_at_the_place_where_a_long_message_is_cut_is_struck_too() -> None:
     """Half a key would be no key to look for any more, and still most of a key."""
     for length in range(480, 510):
-        message = failure_from(complete, error(401, "x" * length + KEY)).message
+        message = failure_from(send, error(401, "x" * length + KEY)).message
         assert KEY[:8] not in message, length
 
 
@@ -220,7 +221,7 @@ def test_a_whole_answer_may_take_its_time() -> None:
 
     async def act(provider: OpenAIProvider, _: OpenAIStub) -> None:
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(provider.complete(a_request()), 0.5)
+            await asyncio.wait_for(provider.send(a_call()), 0.5)
 
     on_stub(act, Reply(silent=True), timeouts=impatient)
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from contracts.provider_stage import KEY
 
+from headgate.core.call import Format
 from headgate.core.problems import InvalidSettings
-from headgate.core.wire import Endpoint
 from headgate.providers.openai import Auth, OpenAIOptions, read_options
 
 LOCAL = "http://127.0.0.1:8000/v1"
@@ -20,26 +20,26 @@ def mistakes(**given: Any) -> dict[str, str]:
     return {problem.path: problem.message for problem in caught.value.problems}
 
 
-def url(options: OpenAIOptions, endpoint: Endpoint) -> str:
-    target = options.target(endpoint)
+def url(options: OpenAIOptions, shape: Format) -> str:
+    target = options.target(shape)
     return f"{target.origin}{target.target}"
 
 
 def headers(options: OpenAIOptions) -> str:
-    return options.target(Endpoint.CHAT).static.decode()
+    return options.target(Format.CHAT).static.decode()
 
 
 def test_a_key_is_all_that_openai_needs() -> None:
     options = read_options({"api_key": KEY})
 
-    assert url(options, Endpoint.CHAT) == "https://api.openai.com/v1/chat/completions"
+    assert url(options, Format.CHAT) == "https://api.openai.com/v1/chat/completions"
     assert f"authorization: Bearer {KEY}" in headers(options)
 
 
 def test_a_local_server_needs_only_its_address() -> None:
     options = read_options({"base_url": LOCAL + "/"})
 
-    assert url(options, Endpoint.EMBEDDINGS) == LOCAL + "/embeddings"
+    assert url(options, Format.EMBEDDINGS) == LOCAL + "/embeddings"
     assert "authorization" not in headers(options)
 
 
@@ -53,7 +53,7 @@ def test_azure_has_a_deployment_a_version_and_its_own_header() -> None:
         }
     )
 
-    assert url(options, Endpoint.CHAT) == (
+    assert url(options, Format.CHAT) == (
         "https://x.openai.azure.com/openai/deployments/gpt/chat/completions?api-version=2024-10-21"
     )
     assert f"api-key: {KEY}" in headers(options)

@@ -5,20 +5,25 @@ import math
 import statistics
 from typing import Any
 
+import msgspec
 import pytest
-from providers.simulated_stage import FakeClock, ask, complete, failure_from, provider_with, story
+from providers.simulated_stage import FakeClock, ask, failure_from, provider_with, send, story
 
-from headgate.core.errors import ProviderFailure
+from headgate.core.answer import Usage
+from headgate.core.call import Call, Format
+from headgate.core.errors import InvalidRequest, ProviderFailure
 from headgate.core.failures import FailureKind
-from headgate.core.messages import Request
-from headgate.core.ports.provider import Provider
+from headgate.core.ports.provider import ManyAtOnce, Provider
 from headgate.providers.simulated import LatencyShape, Outcome, ScriptedOutcome
 
 
 def test_it_is_a_provider() -> None:
     provider: Provider = provider_with()
+    many: ManyAtOnce = provider_with()
 
-    assert provider.most_inputs == 1
+    assert provider.formats == {Format.CHAT, Format.EMBEDDINGS}
+    assert provider.reads
+    assert many.max_calls == 1
     asyncio.run(provider.aclose())
 
 
@@ -28,7 +33,7 @@ def test_it_is_a_provider() -> None:
 def test_a_fixed_latency_is_slept_once() -> None:
     clock = FakeClock()
 
-    complete(provider_with(clock=clock, latency_s=2.5))
+    send(provider_with(clock=clock, latency_s=2.5))
 
     assert clock.sleeps == [2.5]
 
@@ -37,7 +42,7 @@ def test_without_latency_nothing_sleeps() -> None:
     """Benchmarks measure the gateway through this path: even a sleep of 0 costs a round of the loop."""
     clock = FakeClock()
 
-    complete(provider_with(clock=clock, latency_s=0, latency="exponential"))
+    send(provider_with(clock=clock, latency_s=0, latency="exponential"))
 
     assert clock.sleeps == []
 
@@ -72,7 +77,7 @@ def test_a_wider_lognormal_has_a_longer_tail() -> None:
 def test_connecting_comes_before_the_latency() -> None:
     clock = FakeClock()
 
-    complete(provider_with(clock=clock, connect_latency_s=0.5, latency_s=2, connect_timeout_s=1))
+    send(provider_with(clock=clock, connect_latency_s=0.5, latency_s=2, connect_timeout_s=1))
 
     assert clock.sleeps == [0.5, 2]
 
@@ -151,11 +156,11 @@ def test_during_an_outage_every_call_fails_at_once() -> None:
         clock=clock, latency_s=2, outage=[(10, 20)], script=["ok", {"content": "lost"}, {"content": "next"}]
     )
 
-    complete(provider)
+    send(provider)
     clock.time = 110
     failure = failure_from(provider)
     clock.time = 120
-    after = complete(provider)
+    after = send(provider)
 
     assert (failure.kind, failure.status) == (FailureKind.TRANSIENT, 503)
     assert clock.sleeps == [2, 2]
@@ -214,7 +219,7 @@ def test_a_scripted_quota_error_is_the_operators() -> None:
 
 def test_broken_is_an_exception_nobody_foresaw() -> None:
     with pytest.raises(RuntimeError, match="nobody foresaw"):
-        complete(provider_with(script=["broken"]))
+        send(provider_with(script=["broken"]))
 
 
 def test_the_script_comes_first_and_the_other_options_after_it() -> None:
@@ -235,7 +240,7 @@ def test_each_request_can_have_the_script_to_itself() -> None:
 
     def tell(request_id: str) -> str:
         try:
-            complete(provider, ask(id=request_id))
+            send(provider, ask(id=request_id))
         except Exception as error:  # noqa: BLE001 - any failure is told the same way
             return type(error).__name__
         return "ok"
@@ -264,7 +269,7 @@ def test_a_scripted_latency_and_wait_beat_the_options() -> None:
 def test_a_scripted_answer_can_be_slow() -> None:
     clock = FakeClock()
 
-    answer = complete(provider_with(clock=clock, script=[{"latency_s": 30, "content": "at last"}]))
+    answer = send(provider_with(clock=clock, script=[{"latency_s": 30, "content": "at last"}]))
 
     assert answer.content == "at last"
     assert clock.sleeps == [30]
@@ -274,7 +279,7 @@ def test_a_scripted_answer_can_be_slow() -> None:
 
 
 def test_an_answer_names_its_question_and_its_usage() -> None:
-    answer = complete(provider_with(), ask("How high is the sky?"))
+    answer = send(provider_with(), ask("How high is the sky?"))
 
     assert answer.content is not None
     assert answer.content.startswith("simulated answer to: How high is the sky?")
@@ -286,16 +291,16 @@ def test_an_answer_names_its_question_and_its_usage() -> None:
 
 
 def test_the_same_question_gets_the_same_answer_whatever_chance_does() -> None:
-    assert complete(provider_with(chance_seed=1)) == complete(provider_with(chance_seed=2))
+    assert send(provider_with(chance_seed=1)) == send(provider_with(chance_seed=2))
 
 
 def test_another_seed_gives_other_answers() -> None:
     """Two upstreams of one model can be told apart by what they say."""
-    assert complete(provider_with()).content != complete(provider_with(seed=1)).content
+    assert send(provider_with()).content != send(provider_with(seed=1)).content
 
 
 def test_long_questions_that_start_alike_get_different_answers() -> None:
-    answers = [complete(provider_with(), ask("long " * 100 + end)).content or "" for end in ("a", "b")]
+    answers = [send(provider_with(), ask("long " * 100 + end)).content or "" for end in ("a", "b")]
 
     assert answers[0] != answers[1]
     assert all(len(answer) < 120 for answer in answers)
@@ -309,12 +314,11 @@ def test_long_questions_that_start_alike_get_different_answers() -> None:
         ([{"role": "system", "content": "alone"}], "alone"),
         ([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url"}]}], "a"),
         ([{"role": "user", "content": None}], ""),
-        ([], ""),
-        ([{"role": "user", "content": "half a pair: \ud800"}], "half a pair: \ud800"),
+        ([{"role": "user", "content": "half a pair: \ud800, 東京"}], "half a pair: ?, 東京"),
     ],
 )
 def test_the_question_is_the_last_users_text(messages: list[dict[str, Any]], question: str) -> None:
-    answer = complete(provider_with(), Request(id="r", model="m", messages=messages))
+    answer = send(provider_with(), Call(id="r", model="m", fields={"messages": messages}))
 
     assert (answer.content or "").startswith(f"simulated answer to: {question} [")
 
@@ -322,9 +326,9 @@ def test_the_question_is_the_last_users_text(messages: list[dict[str, Any]], que
 def test_canned_answers_by_question() -> None:
     provider = provider_with(answers={"ping": "pong"})
 
-    assert complete(provider, ask("ping")).content == "pong"
-    assert complete(provider, ask("ping")).content == "pong"
-    assert complete(provider, ask("pong")).content == complete(provider_with(), ask("pong")).content
+    assert send(provider, ask("ping")).content == "pong"
+    assert send(provider, ask("ping")).content == "pong"
+    assert send(provider, ask("pong")).content == send(provider_with(), ask("pong")).content
 
 
 def test_canned_answers_by_pattern_quote_what_they_found() -> None:
@@ -332,28 +336,28 @@ def test_canned_answers_by_pattern_quote_what_they_found() -> None:
     patterns = {r"(?i)name: (\w+)": r'{"hello": "\1"}', "name": "Who?"}
     provider = provider_with(answers={"name: Exact": "exact"}, answers_by_pattern=patterns)
 
-    assert complete(provider, ask("My NAME: Ann, please")).content == '{"hello": "Ann"}'
-    assert complete(provider, ask("a name?")).content == "Who?"
-    assert complete(provider, ask("name: Exact")).content == "exact"
-    assert (complete(provider, ask("neither")).content or "").startswith("simulated answer to: neither")
+    assert send(provider, ask("My NAME: Ann, please")).content == '{"hello": "Ann"}'
+    assert send(provider, ask("a name?")).content == "Who?"
+    assert send(provider, ask("name: Exact")).content == "exact"
+    assert (send(provider, ask("neither")).content or "").startswith("simulated answer to: neither")
 
 
 def test_canned_answers_in_order_then_the_default() -> None:
     """A failed call uses up no answer."""
     provider = provider_with(answers=["one", "two"], script=["ok", 503, "blank", "ok", "ok"])
 
-    assert complete(provider).content == "one"
+    assert send(provider).content == "one"
     failure_from(provider)
-    assert complete(provider).blank
-    assert complete(provider).content == "two"
-    assert complete(provider).content == complete(provider_with()).content
+    assert send(provider).blank
+    assert send(provider).content == "two"
+    assert send(provider).content == send(provider_with()).content
 
 
 def test_canned_answers_go_out_in_the_order_of_the_calls() -> None:
     provider = provider_with(answers=["one", "two"], script=[{"latency_s": 9}, {"latency_s": 0}])
 
     async def both() -> list[str | None]:
-        answers = await asyncio.gather(provider.complete(ask(id="a")), provider.complete(ask(id="b")))
+        answers = await asyncio.gather(provider.send(ask(id="a")), provider.send(ask(id="b")))
         return [answer.content for answer in answers]
 
     assert asyncio.run(both()) == ["one", "two"]
@@ -362,7 +366,7 @@ def test_canned_answers_go_out_in_the_order_of_the_calls() -> None:
 def test_bad_outputs_are_bad_in_their_own_ways() -> None:
     provider = provider_with(script=["blank", "repeat", "bad_json"])
 
-    blank, repeat, bad_json = (complete(provider) for _ in range(3))
+    blank, repeat, bad_json = (send(provider) for _ in range(3))
 
     assert blank.blank
     assert (repeat.content or "").count("This sentence says the same thing again.") == 50
@@ -372,18 +376,66 @@ def test_bad_outputs_are_bad_in_their_own_ways() -> None:
 
 
 def test_usage_can_be_fixed_or_left_out() -> None:
-    fixed = complete(provider_with(output_tokens=1234)).usage
+    fixed = send(provider_with(output_tokens=1234)).usage
 
     assert fixed is not None
     assert fixed.output_tokens == 1234
-    assert complete(provider_with(report_usage=False)).usage is None
+    estimated = send(provider_with(report_usage=False)).usage
+    assert estimated is not None
+    assert estimated.estimated
+
+
+def test_the_same_chat_costs_the_same_however_it_came() -> None:
+    """Over HTTP a call has bytes, in the library it has none; the provider counts what is said."""
+    messages = [
+        {"role": "system", "content": "東京" * 10},
+        {"role": "user", "content": [{"type": "text", "text": "x" * 19}, {"type": "image_url"}]},
+    ]
+    body = msgspec.json.encode(messages)
+    came = Call(id="r", model="m", fields={"messages": msgspec.Raw(body)}, size_bytes=len(body))
+    given = Call(id="r", model="m", fields={"messages": messages})
+
+    usages = [send(provider_with(output_tokens=3), call).usage for call in (came, given)]
+
+    assert usages == [Usage(10, 3)] * 2
+
+
+def test_an_answer_is_a_body_in_openai_s_format() -> None:
+    call = Call(
+        id="r1",
+        model="public",
+        fields={"messages": [{"role": "user", "content": "hi"}]},
+        created=1700000000.5,
+    )
+
+    answer = send(provider_with(answers={"hi": "hello"}), call)
+
+    assert answer.json() == {
+        "id": "chatcmpl-r1",
+        "object": "chat.completion",
+        "created": 1700000000,
+        "model": "public",
+        "choices": [
+            {"index": 0, "message": {"role": "assistant", "content": "hello"}, "finish_reason": "stop"}
+        ],
+        "usage": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3},
+    }
+
+
+def test_a_call_that_cannot_be_read_never_reached_the_provider() -> None:
+    provider = provider_with()
+
+    with pytest.raises(InvalidRequest, match="messages"):
+        send(provider, Call(id="r", model="m", fields={"messages": []}))
+
+    assert provider.calls == 0
 
 
 @pytest.mark.parametrize("word", sorted(set(Outcome) - {Outcome.OK, Outcome.STALL}))
 def test_no_word_of_a_script_falls_through_to_a_good_answer(word: str) -> None:
-    good = complete(provider_with())
+    good = send(provider_with())
 
     try:
-        assert complete(provider_with(script=[word])) != good
+        assert send(provider_with(script=[word])) != good
     except (ProviderFailure, RuntimeError) as error:
         assert "simulated" in str(error)  # noqa: PT017 - both a bad answer and a failure will do

@@ -8,22 +8,25 @@ import pytest
 from providers.simulated_stage import (
     FakeClock,
     ask,
+    ask_stream,
     cancel,
-    complete,
     failure_from,
     let_others_run,
     provider_with,
     read,
+    send,
     story,
 )
+
+from headgate.core.call import Call
 
 
 def test_calls_of_every_sort_are_counted_once() -> None:
     provider = provider_with(many_inputs=4)
 
-    complete(provider, ask(id="a"))
-    asyncio.run(read(provider, ask(id="b")))
-    asyncio.run(provider.complete_many([ask(id="a"), ask(id="c")]))
+    send(provider, ask(id="a"))
+    asyncio.run(read(provider, ask_stream(id="b")))
+    asyncio.run(provider.send_many([ask(id="a"), ask(id="c")]))
 
     assert provider.calls == 3
     assert provider.requests_seen == {"a": 2, "b": 1, "c": 1}
@@ -37,7 +40,7 @@ def test_a_failed_call_is_counted_and_leaves(entry: Any) -> None:
     provider = provider_with(script=[entry])
 
     with pytest.raises(Exception, match="simulated"):
-        complete(provider)
+        send(provider)
 
     assert (provider.calls, provider.in_flight, provider.cancelled) == (1, 0, 0)
 
@@ -54,11 +57,11 @@ def test_the_most_calls_in_flight_are_remembered() -> None:
     provider = provider_with()
 
     async def three_then_one() -> None:
-        calls = [asyncio.create_task(provider.complete(ask(id=str(number)))) for number in range(3)]
+        calls = [asyncio.create_task(provider.send(ask(id=str(number)))) for number in range(3)]
         await asyncio.sleep(0)
         assert provider.in_flight == 3
         await asyncio.gather(*calls)
-        await provider.complete(ask(id="last"))
+        await provider.send(ask(id="last"))
 
     asyncio.run(three_then_one())
 
@@ -70,14 +73,14 @@ def test_a_cancelled_call_is_counted_leaves_and_stays_cancelled() -> None:
     provider = provider_with(outcome="stall", many_inputs=2)
 
     async def cancel_each_sort() -> None:
-        await cancel(asyncio.create_task(provider.complete(ask(id="a"))))
+        await cancel(asyncio.create_task(provider.send(ask(id="a"))))
         assert (provider.cancelled, provider.in_flight) == (1, 0)
-        await cancel(asyncio.create_task(read(provider, ask(id="b"))))
+        await cancel(asyncio.create_task(read(provider, ask_stream(id="b"))))
         assert (provider.cancelled, provider.in_flight) == (2, 0)
         await cancel(asyncio.create_task(_many(provider)))
 
     async def _many(provider: Any) -> None:
-        await provider.complete_many([ask(id="c"), ask(id="d")])
+        await provider.send_many([ask(id="c"), ask(id="d")])
 
     asyncio.run(cancel_each_sort())
 
@@ -92,7 +95,7 @@ def test_a_call_can_be_cancelled_while_it_waits_for_the_answer() -> None:
     provider = provider_with(clock=Standstill())
 
     async def main() -> None:
-        await cancel(asyncio.create_task(provider.complete(ask())))
+        await cancel(asyncio.create_task(provider.send(ask())))
 
     asyncio.run(main())
 
@@ -105,7 +108,7 @@ def test_without_a_connect_timeout_an_unreachable_provider_hangs_until_cancelled
     provider = provider_with(clock=clock, connect_latency_s=math.inf)
 
     async def main() -> None:
-        await cancel(asyncio.create_task(provider.complete(ask())))
+        await cancel(asyncio.create_task(provider.send(ask())))
 
     asyncio.run(main())
 
@@ -143,19 +146,23 @@ def test_an_abandoned_stream_counts_as_cancelled() -> None:
     assert (provider.cancelled, provider.in_flight) == (1, 0)
 
 
-def test_a_stream_left_at_its_finish_reason_is_finished() -> None:
+@pytest.mark.parametrize("end", [b'"finish_reason":"stop"', b"[DONE]"])
+@pytest.mark.parametrize("call", [ask(), ask_stream()])
+def test_a_stream_left_at_its_end_is_finished(call: Call, end: bytes) -> None:
     """Readers often stop there; they have the whole answer."""
     provider = provider_with()
 
-    async def stop_at_the_finish_reason() -> None:
-        stream = provider.stream(ask())
-        async for chunk in stream:
-            if chunk.finish_reason:
+    async def stop_at_the_end() -> None:
+        stream = provider.stream(call)
+        async for piece in stream:
+            if end in piece:
                 break
+        else:
+            pytest.fail("the end never came")
         assert provider.in_flight == 0
         await stream.aclose()  # type: ignore[attr-defined]
 
-    asyncio.run(stop_at_the_finish_reason())
+    asyncio.run(stop_at_the_end())
 
     assert (provider.cancelled, provider.in_flight) == (0, 0)
 

@@ -4,28 +4,30 @@ import asyncio
 import math
 from typing import Any
 
+import msgspec
 import pytest
+from attacks.loop_time import MAX_CALLBACK_S, callback_times
+from providers import simulated_stage
+from providers.asking import an_embedding_call
 from providers.simulated_stage import FakeClock, cancel, provider_named, provider_with
 
-from headgate.core.embeddings import EmbeddingRequest, Embeddings
-from headgate.core.errors import ProviderFailure
+from headgate.core.answer import Answer, Usage
+from headgate.core.call import MAX_TEXTS, Call
 from headgate.core.failures import Failure, FailureKind
-from headgate.core.messages import Usage
 from headgate.core.ports.provider import Provider
+from headgate.providers.simulated.vectors import MAX_NUMBERS
 
 
-def texts(*given: str, id: str = "r1", **params: Any) -> EmbeddingRequest:  # noqa: A002 - it is the request's field
-    return EmbeddingRequest(id=id, model="simulated", input=given or ("hello",), params=params)
+def texts(*given: str, id: str = "r1", **params: Any) -> Call:  # noqa: A002 - it is the call's field
+    return msgspec.structs.replace(an_embedding_call(*given or ("hello",), **params), id=id)
 
 
-def embed(provider: Provider, request: EmbeddingRequest | None = None) -> Embeddings:
-    return asyncio.run(provider.embed(request or texts()))
+def embed(provider: Provider, call: Call | None = None) -> Answer:
+    return simulated_stage.send(provider, call or texts())
 
 
-def failure_from(provider: Provider, request: EmbeddingRequest | None = None) -> Failure:
-    with pytest.raises(ProviderFailure) as caught:
-        embed(provider, request)
-    return caught.value.failure
+def failure_from(provider: Provider, call: Call | None = None) -> Failure:
+    return simulated_stage.failure_from(provider, call or texts())
 
 
 # ---- Vectors --------------------------------------------------------------------------------------------------
@@ -80,7 +82,41 @@ def test_dimensions_that_make_no_sense_are_rejected_as_by_a_real_provider(dimens
 def test_input_tokens_are_counted_and_nothing_comes_out() -> None:
     """`output_tokens` is about answers with text."""
     assert embed(provider_with(output_tokens=99), texts("x" * 8, "x")).usage == Usage(3, 0)
-    assert embed(provider_with(report_usage=False)).usage is None
+    assert embed(provider_with(report_usage=False), texts("x" * 8, "x")).usage == Usage(3, 0, estimated=True)
+
+
+def test_an_answer_is_a_body_in_openai_s_format() -> None:
+    answer = embed(provider_with(), texts("a", "b", dimensions=1))
+
+    assert answer.json() == {
+        "object": "list",
+        "model": "public",
+        "data": [
+            {"object": "embedding", "index": 0, "embedding": [1.0]},
+            {"object": "embedding", "index": 1, "embedding": [1.0]},
+        ],
+        "usage": {"prompt_tokens": 2, "total_tokens": 2},
+    }
+
+
+def test_texts_that_came_as_json_have_the_same_vectors() -> None:
+    fields = {"input": msgspec.Raw(b'["a","b"]'), "dimensions": msgspec.Raw(b"2")}
+    came = msgspec.structs.replace(texts(), fields=fields, size_bytes=10)
+
+    assert embed(provider_with(), came).body == embed(provider_with(), texts("a", "b", dimensions=2)).body
+
+
+def test_as_many_numbers_as_can_be_asked_for_keep_no_other_call_waiting() -> None:
+    call = texts(*["x"] * MAX_TEXTS, dimensions=MAX_NUMBERS // MAX_TEXTS)
+
+    async def main() -> Answer:
+        return await asyncio.create_task(provider_with(latency_s=0).send(call))
+
+    with callback_times() as seconds:
+        answer = asyncio.run(main())
+
+    assert len(answer.vectors) == MAX_TEXTS
+    assert max(seconds) < MAX_CALLBACK_S / 2
 
 
 # ---- Fates ----------------------------------------------------------------------------------------------------
@@ -144,7 +180,7 @@ def test_a_stalled_embedding_hangs_until_it_is_cancelled() -> None:
     provider = provider_named("simulated/stalled")
 
     async def main() -> None:
-        await cancel(asyncio.create_task(provider.embed(texts())))
+        await cancel(asyncio.create_task(provider.send(texts())))
 
     asyncio.run(main())
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from providers.simulated_stage import FakeClock, ask, complete, failure_from, provider_named
+from providers.simulated_stage import FakeClock, ask, failure_from, provider_named, send
 
 from headgate.core.errors import ProviderFailure
 from headgate.core.failures import Failure, FailureKind
@@ -21,14 +21,14 @@ from headgate.providers.simulated.limits import MINUTE_S, Sliding, Windows
 def test_a_call_above_the_limit_is_throttled_and_told_when_there_is_room() -> None:
     clock = FakeClock()
     provider = provider_named("instant", clock=clock, requests_per_minute=2, failure_latency_s=0)
-    complete(provider)
+    send(provider)
     clock.time += 20
-    complete(provider)
+    send(provider)
     clock.time += 10
     failure = failure_from(provider)
     assert (failure.kind, failure.status, failure.retry_after_s) == (FailureKind.THROTTLED, 429, 30)
     clock.time += 30
-    complete(provider)
+    send(provider)
 
 
 def _take(limit: Sliding | Windows, tokens: int, now: float) -> float:
@@ -94,21 +94,21 @@ def test_a_second_and_a_window_have_limits_too_and_a_refused_call_uses_up_neithe
     provider = provider_named(
         "instant", clock=clock, requests_per_second=2, requests_per_window=[3, 10], failure_latency_s=0
     )
-    complete(provider)
-    complete(provider)
+    send(provider)
+    send(provider)
     assert failure_from(provider).retry_after_s == 1
     clock.time += 1
-    complete(provider)
+    send(provider)
     assert failure_from(provider).retry_after_s == 9
     clock.time += 9
-    complete(provider)
-    complete(provider)
+    send(provider)
+    send(provider)
     assert failure_from(provider).retry_after_s == 1
 
 
 def test_a_retry_after_that_was_set_is_what_every_429_asks_for() -> None:
     provider = provider_named("instant", requests_per_minute=1, retry_after_s=2, failure_latency_s=0)
-    complete(provider)
+    send(provider)
     assert failure_from(provider).retry_after_s == 2
 
 
@@ -121,7 +121,7 @@ def _failures(options: SimulatedOptions, starts_s: Sequence[float]) -> list[Fail
         async def call(number: int, start_s: float) -> Failure | None:
             await world.clock.sleep(start_s)
             try:
-                await provider.complete(ask(id=f"r{number}"))
+                await provider.send(ask(id=f"r{number}"))
             except ProviderFailure as error:
                 return error.failure
             return None

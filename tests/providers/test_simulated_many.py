@@ -5,36 +5,37 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from providers.simulated_stage import FakeClock, ask, cancel, complete, provider_with
+from providers.simulated_stage import FakeClock, ask, cancel, provider_with, send
 
+from headgate.core.answer import Answer
+from headgate.core.call import Call
 from headgate.core.errors import ProviderFailure
 from headgate.core.failures import Failure, FailureKind
-from headgate.core.messages import Answer, Request
-from headgate.core.ports.provider import Provider
+from headgate.core.ports.provider import ManyAtOnce
 
 QUESTIONS = [ask(f"question {number}", id=f"r{number}") for number in range(8)]
 
 
-def ask_many(provider: Provider, requests: Sequence[Request] = QUESTIONS) -> Mapping[str, Answer | Failure]:
-    items = asyncio.run(provider.complete_many(requests))
-    assert len(items) == len(requests)
+def ask_many(provider: ManyAtOnce, calls: Sequence[Call] = QUESTIONS) -> Mapping[str, Answer | Failure]:
+    items = asyncio.run(provider.send_many(calls))
+    assert len(items) == len(calls)
     return {item.request_id: item.outcome for item in items}
 
 
 def test_every_item_gets_the_answer_to_its_own_question() -> None:
     outcomes = ask_many(provider_with(many_inputs=8))
 
-    for request in QUESTIONS:
-        assert outcomes[request.id] == complete(provider_with(), request)
+    for call in QUESTIONS:
+        assert outcomes[call.id] == send(provider_with(), call)
 
 
 def test_answers_come_back_in_any_order_but_the_same_for_a_seed() -> None:
     """Whoever pairs answers with requests by position must fail here."""
-    asked = [request.id for request in QUESTIONS]
+    asked = [call.id for call in QUESTIONS]
 
     def order(seed: int) -> list[str]:
         provider = provider_with(chance_seed=seed, many_inputs=8)
-        return [item.request_id for item in asyncio.run(provider.complete_many(QUESTIONS))]
+        return [item.request_id for item in asyncio.run(provider.send_many(QUESTIONS))]
 
     assert order(1) != asked
     assert sorted(order(1)) == asked
@@ -45,9 +46,9 @@ def test_answers_come_back_in_any_order_but_the_same_for_a_seed() -> None:
 def test_answers_can_be_kept_in_order() -> None:
     provider = provider_with(many_inputs=8, shuffle_many=False)
 
-    items = asyncio.run(provider.complete_many(QUESTIONS))
+    items = asyncio.run(provider.send_many(QUESTIONS))
 
-    assert [item.request_id for item in items] == [request.id for request in QUESTIONS]
+    assert [item.request_id for item in items] == [call.id for call in QUESTIONS]
 
 
 def test_a_failing_item_fails_alone() -> None:
@@ -129,7 +130,7 @@ def test_a_stalled_item_holds_the_call() -> None:
     provider = provider_with(many_inputs=8, script=["ok", "stall"])
 
     async def call() -> None:
-        await provider.complete_many(QUESTIONS)
+        await provider.send_many(QUESTIONS)
 
     async def main() -> None:
         await cancel(asyncio.create_task(call()))

@@ -12,10 +12,10 @@ from providers.simulated_stage import (
     FakeClock,
     ask,
     cancel,
-    complete,
     failure_from,
     provider_named,
     read,
+    send,
     story,
 )
 
@@ -149,7 +149,7 @@ def test_the_plain_one_answers(name: str) -> None:
 def test_how_long_behaviours_take(name: str, slept: list[float]) -> None:
     clock = FakeClock()
 
-    complete(provider_named(f"simulated/{name}", clock=clock))
+    send(provider_named(f"simulated/{name}", clock=clock))
 
     assert clock.sleeps == slept
 
@@ -197,7 +197,7 @@ def test_the_broken_one_raises() -> None:
     ("name", "start"), [("blank", ""), ("repeating", "This sentence says"), ("bad-json", '{"label": ')]
 )
 def test_some_behaviours_answer_badly(name: str, start: str) -> None:
-    content = complete(provider_named(f"simulated/{name}")).content
+    content = send(provider_named(f"simulated/{name}")).content
 
     assert content is not None
     assert content.startswith(start)
@@ -216,7 +216,7 @@ def test_the_stalled_one_never_answers() -> None:
 
 
 def test_the_many_one_takes_sixteen() -> None:
-    assert provider_named("simulated/many").most_inputs == 16
+    assert provider_named("simulated/many").max_calls == 16
 
 
 def test_a_behaviour_can_be_adjusted() -> None:

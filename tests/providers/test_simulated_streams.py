@@ -1,19 +1,30 @@
 """Streams of the simulated provider: pieces, gaps, cuts and stalls."""
 
 import asyncio
+import math
 from typing import Any
 
 import pytest
-from providers.simulated_stage import FakeClock, ask, cancel, complete, let_others_run, provider_with, read
+from providers.asking import chunks_of
+from providers.simulated_stage import (
+    FakeClock,
+    ask,
+    ask_stream,
+    cancel,
+    let_others_run,
+    provider_with,
+    read,
+    send,
+)
 
+from headgate.core.answer import Chunk, Usage
 from headgate.core.errors import ProviderFailure
 from headgate.core.failures import Failure, FailureKind
-from headgate.core.messages import Chunk
 from headgate.core.ports.provider import Provider
 
 
 async def read_into(chunks: list[Chunk], provider: Provider) -> None:
-    async for chunk in provider.stream(ask()):
+    async for chunk in chunks_of(provider, ask_stream()):
         chunks.append(chunk)  # noqa: PERF401 - what came before the end is the point
 
 
@@ -26,15 +37,31 @@ async def read_until_failure(provider: Provider) -> tuple[list[Chunk], Failure]:
 
 def test_a_stream_says_what_the_whole_answer_says() -> None:
     chunks = asyncio.run(read(provider_with()))
-    whole = complete(provider_with())
+    whole = send(provider_with())
 
     assert "".join(chunk.text for chunk in chunks) == whole.content
-    assert chunks[-1] == Chunk(finish_reason="stop", usage=whole.usage)
+    assert chunks[-2:] == [Chunk(finish_reason="stop"), Chunk(usage=whole.usage)]
+
+
+def test_a_stream_is_events_in_openai_s_format() -> None:
+    async def pieces() -> list[bytes]:
+        provider = provider_with(answers={"hi": "ab"}, output_tokens=7)
+        return [piece async for piece in provider.stream(ask_stream("hi"))]
+
+    head = '"id":"chatcmpl-r1","object":"chat.completion.chunk","created":0,"model":"public"'
+    assert b"".join(asyncio.run(pieces())).decode().split("\n\n") == [
+        f'data: {{{head},"choices":[{{"index":0,"delta":{{"role":"assistant","content":"a"}},"finish_reason":null}}]}}',
+        f'data: {{{head},"choices":[{{"index":0,"delta":{{"content":"b"}},"finish_reason":null}}]}}',
+        f'data: {{{head},"choices":[{{"index":0,"delta":{{}},"finish_reason":"stop"}}]}}',
+        f'data: {{{head},"choices":[],"usage":{{"prompt_tokens":1,"completion_tokens":7,"total_tokens":8}}}}',
+        "data: [DONE]",
+        "",
+    ]
 
 
 @pytest.mark.parametrize("count", [1, 2, 8, 13])
 def test_a_stream_comes_in_as_many_pieces_as_asked_for(count: int) -> None:
-    *pieces, last = asyncio.run(read(provider_with(chunks=count)))
+    *pieces, last = asyncio.run(read(provider_with(chunks=count), ask()))
 
     assert len(pieces) == count
     assert all(piece.has_content for piece in pieces)
@@ -44,18 +71,25 @@ def test_a_stream_comes_in_as_many_pieces_as_asked_for(count: int) -> None:
 def test_a_short_answer_comes_in_fewer_pieces() -> None:
     chunks = asyncio.run(read(provider_with(script=[{"content": "yes"}])))
 
-    assert [chunk.text for chunk in chunks] == ["y", "e", "s", ""]
+    assert [chunk.text for chunk in chunks] == ["y", "e", "s", "", ""]
 
 
 def test_a_blank_stream_has_no_piece_with_content() -> None:
     chunks = asyncio.run(read(provider_with(outcome="blank")))
 
     assert not any(chunk.has_content for chunk in chunks)
-    assert chunks[-1].finish_reason == "stop"
+    assert [chunk.finish_reason for chunk in chunks] == ["stop", None]
 
 
-def test_a_stream_without_usage() -> None:
-    assert asyncio.run(read(provider_with(report_usage=False)))[-1].usage is None
+def test_a_stream_has_usage_where_the_call_asks_for_it() -> None:
+    assert asyncio.run(read(provider_with(), ask()))[-1] == Chunk(finish_reason="stop")
+
+
+def test_a_stream_of_a_provider_that_does_not_count_has_an_estimate() -> None:
+    *pieces, last = asyncio.run(read(provider_with(report_usage=False, output_tokens=99)))
+
+    said = "".join(piece.text for piece in pieces)
+    assert last.usage == Usage(2, math.ceil(len(said) / 4), estimated=True)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +153,7 @@ def test_a_cut_stream_uses_up_no_canned_answer() -> None:
 
     asyncio.run(read_until_failure(provider))
 
-    assert complete(provider).content == "the answer"
+    assert send(provider).content == "the answer"
 
 
 def test_a_stalled_stream_hangs_after_its_pieces_until_cancelled() -> None:
@@ -141,7 +175,7 @@ def test_a_stalled_stream_hangs_after_its_pieces_until_cancelled() -> None:
 def test_streams_are_scripted_with_the_other_calls() -> None:
     provider = provider_with(script=["ok", 503])
 
-    complete(provider)
+    send(provider)
 
     assert asyncio.run(read_until_failure(provider))[1].status == 503
 

@@ -119,7 +119,7 @@ async def test_the_columns_hold_what_they_are_called(stages: JobStages) -> None:
     )
     assert (key, endpoint, status) == (KEY, "complete", 200)
     assert len(request_hash) == hashlib.sha256().digest_size
-    assert json.loads(body)["content"] == reply.content
+    assert json.loads(body)["body"] == reply.json()
 
 
 @on_each_database

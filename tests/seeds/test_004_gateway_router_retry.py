@@ -19,8 +19,9 @@ from stage import USER, Stage, set_stage
 import headgate
 from headgate import RetryPolicy
 from headgate.calls.router import ResponseRouter
+from headgate.core.answer import Reply
+from headgate.core.call import Request
 from headgate.core.errors import HeadgateError
-from headgate.core.messages import Reply, Request
 from headgate.core.retry import Jitter
 from headgate.observe.eventlog import EventLog
 from headgate.planner import virtual
@@ -42,7 +43,8 @@ def _request(request_id: str = "r1") -> Request:
 
 
 def _reply(request_id: str = "r1") -> Reply:
-    return Reply(request_id=request_id, model="m", upstream="u", content="answer", usage=headgate.Usage(1, 1))
+    body = b'{"choices": [{"message": {"content": "answer"}, "finish_reason": "stop"}]}'
+    return Reply(request_id=request_id, model="m", upstream="u", body=body, usage=headgate.Usage(1, 1))
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from conftest import Figure
 from server.access_stage import Door, Make, at_the_door, bearer, sqlite
 
 from headgate.core.access import Action, Role
+from headgate.core.call import Lane
 from headgate.core.errors import (
     HeadgateError,
     ModelNotAllowed,
@@ -23,7 +24,6 @@ from headgate.core.errors import (
     Unauthorized,
 )
 from headgate.core.key_text import new_key_text
-from headgate.core.messages import Lane
 from headgate.server.access import KeyedAccess
 from headgate.server.errors import read_error
 

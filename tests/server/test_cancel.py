@@ -79,7 +79,7 @@ def everything_is_free(house: House) -> bool:
         and not upstream.visitors
         and upstream.budget.left == upstream.budget.capacity
         and not round(pacing._tokens)
-        and not house.gateway._requests._in_flight
+        and not house.gateway.requests._in_flight
         and not front_of(house).running
     )
 
@@ -186,7 +186,7 @@ def test_the_last_sharer_of_a_key_ends_the_call(play: Play, part: Part, streamed
                 leave(wires[2], number)
                 await asyncio.wait_for(stub.left.wait(), LONGEST_S)
                 await until(lambda: everything_is_free(house), LONGEST_S)
-                assert not house.gateway.wire._live
+                assert not house.gateway.keyed._live
 
     play(scene)
 
@@ -262,7 +262,7 @@ def test_leaving_at_any_instant_loses_nothing(play: Play, provider: str) -> None
                 served = await asyncio.gather(*(visit(house, number) for number in range(400)))
                 assert 100 < sum(served) < 300
                 await until(lambda: everything_is_free(house), LONGEST_S)
-                assert not house.gateway.wire._live
+                assert not house.gateway.keyed._live
                 assert not house.gateway._once._running
 
     play(scene)

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from server.http.front_stage import Answer, post
 from server.stage import House, opened
@@ -103,7 +104,7 @@ def test_a_call_that_a_gate_refuses_is_reported_as_the_end_of_that_call() -> Non
 def test_a_call_that_breaks_inside_is_reported_as_the_end_of_that_call() -> None:
     def build(model: str | None, options: Any, given: Any) -> Any:
         provider = wiring.PROVIDERS["simulated"].build(model, options, given)
-        provider.complete = _miscounted(provider.complete)  # type: ignore[method-assign]
+        provider.send = _miscounted(provider.send)  # type: ignore[method-assign]
         return provider
 
     async def main() -> None:
@@ -117,15 +118,15 @@ def test_a_call_that_breaks_inside_is_reported_as_the_end_of_that_call() -> None
     asyncio.run(main())
 
 
-def _miscounted(complete: Any) -> Any:
+def _miscounted(send: Any) -> Any:
     """An unexpected exception in the gateway itself: a usage without all of its fields."""
 
-    async def completing(request: Any) -> Any:
-        return type(await complete(request))(
-            content="hello", usage=SimpleNamespace(input_tokens=1, output_tokens=2, total_tokens=3)
-        )
+    async def sending(call: Any) -> Any:
+        answer = await send(call)
+        usage = SimpleNamespace(input_tokens=1, output_tokens=2, total_tokens=3)
+        return msgspec.structs.replace(answer, usage=usage)
 
-    return completing
+    return sending
 
 
 def test_a_caller_s_own_mistakes() -> None:

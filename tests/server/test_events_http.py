@@ -14,8 +14,8 @@ from server.stage import House, opened
 from server.upstreams import CHAT, ask, connected, front_of, look, one_model, until
 
 from headgate.core.access import Role
+from headgate.core.call import Lane
 from headgate.core.events import BreakerChanged, Responded, StrayAnswer
-from headgate.core.messages import Lane
 from headgate.observe.ring import MOST_KEPT
 from headgate.server import events
 

@@ -25,10 +25,8 @@ from server.upstreams import (
 )
 
 from headgate.calls import keyed_stream
-from headgate.core.messages import Lane
-from headgate.core.wire import Endpoint
+from headgate.core.call import Format
 from headgate.server.inference.body import read_body
-from headgate.server.inference.head import Head
 
 KEY: Final = "Idempotency-Key: k1"
 PIECES: Final = events(*words())
@@ -315,16 +313,16 @@ def test_a_reader_who_is_cancelled_while_it_leaves_is_gone_all_the_same(play: Pl
         async with house_with(ANSWERS[True]) as (house, _):
             await ask(house, CHAT, KEY, stream=True)
             body = json.dumps({**ASKED[CHAT], "stream": True}).encode()
-            request = read_body(
-                body, Endpoint.CHAT, Head(), request_id="r", tenant="local", lane=Lane.INTERACTIVE
+            call = house.gateway.requests.begin(
+                "r", "m", read_body(body, Format.CHAT).fields, size_bytes=len(body), stream=True
             )
-            again = await house.gateway.wire.stream_once(request, "k1", body)
+            again = await house.gateway.keyed.stream(call, "k1", body, scope=Format.CHAT)
             assert [piece async for piece in again] == [ANSWERS[True].body]
             leaving = asyncio.create_task(again.aclose())
             await asyncio.sleep(0)
             leaving.cancel()
             await asyncio.wait({leaving})
             assert leaving.cancelled()
-            assert not house.gateway.wire._live
+            assert not house.gateway.keyed._live
 
     play(scene)

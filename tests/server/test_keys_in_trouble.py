@@ -445,4 +445,4 @@ def test_the_first_sharer_pays_when_the_first_caller_has_left(play: Play, tmp_pa
 
 
 def _running(house: House) -> list[Any]:
-    return list(house.gateway.wire._once._running.values())
+    return list(house.gateway.keyed._once._running.values())

@@ -29,8 +29,8 @@ from server.upstreams import (
     upstream_of,
 )
 
+from headgate.core.call import Lane
 from headgate.core.events import RequestRefused, Responded
-from headgate.core.messages import Lane
 from headgate.server.http import HttpLimits
 
 WAYS: Final = ((CHAT, False), (CHAT, True), (COMPLETIONS, False), (COMPLETIONS, True), (EMBEDDINGS, False))

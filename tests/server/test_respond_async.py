@@ -9,8 +9,8 @@ from server.http.front_stage import Answer, Play, post
 from server.stage import House, opened
 from server.upstreams import CHAT, COMPLETIONS, EMBEDDINGS, ask, look, one_model, openai_upstream, sent
 
+from headgate.core.call import Lane
 from headgate.core.job import Job, JobState
-from headgate.core.messages import Lane
 
 PREFER: Final = "Prefer: respond-async"
 SIMULATED: Final = {"provider": "simulated", "latency_s": 0}

@@ -186,14 +186,8 @@ def _break(monkeypatch: pytest.MonkeyPatch, provider: Any, words: str, *, at_onc
         raise ArithmeticError(words) from KeyError(words)
 
     if at_once:
-        for name in ("complete", "relay", "embed"):
-            if hasattr(provider, name):
-                monkeypatch.setattr(provider, name, whole)
-    for name in ("stream", "relay_stream"):
-        if hasattr(provider, name):
-            monkeypatch.setattr(
-                provider, name, _broken_stream(getattr(provider, name), words, at_once=at_once)
-            )
+        monkeypatch.setattr(provider, "send", whole)
+    monkeypatch.setattr(provider, "stream", _broken_stream(provider.stream, words, at_once=at_once))
 
 
 def _broken_stream(original: Any, words: str, *, at_once: bool) -> Any:
@@ -220,8 +214,8 @@ def test_a_crash_of_our_own_tells_nothing_either(
                     raise ArithmeticError(f"{PROMPT} {text}")
 
                 key = f"Authorization: Bearer {text}"
-                for name in ("answer", "stream", "answer_once", "stream_once"):
-                    monkeypatch.setattr(house.gateway.wire, name, broken)
+                for name in ("answer", "stream"):
+                    monkeypatch.setattr(house.gateway.requests, name, broken)
                 monkeypatch.setattr(house.gateway, "status", broken)
                 answers = [
                     await ask(house, CHAT, key, stream=streamed, **ASKED[CHAT]) for streamed in (False, True)

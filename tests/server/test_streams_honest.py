@@ -312,7 +312,7 @@ def test_a_provider_that_breaks_in_mid_stream_is_told_too(
                 yield b"".join(PIECES[:2])
                 raise ZeroDivisionError("nobody foresaw this")
 
-            monkeypatch.setattr(provider, "relay_stream", broken)
+            monkeypatch.setattr(provider, "stream", broken)
             answer = await ask(house, stream=True)
             assert answer.status == 200
             assert b"event: error" in answer.body

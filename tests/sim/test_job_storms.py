@@ -11,9 +11,10 @@ from jobstage import JobStages, on_job_stages
 
 import headgate
 from headgate import Context, Job, JobState
+from headgate.core.answer import Answer
+from headgate.core.call import Call
 from headgate.core.errors import ProviderFailure
 from headgate.core.failures import Failure, FailureKind
-from headgate.core.messages import Answer, Request
 from headgate.providers.simulated import SimulatedProvider, options_for
 from headgate.runner.jobs import JobHandle
 from headgate.wiring import PROVIDERS, ProviderKind, Surroundings
@@ -41,11 +42,11 @@ class Stormy(SimulatedProvider):
         self.begun: list[float] = []
         self.refused = 0
 
-    async def complete(self, request: Request) -> Answer:
+    async def send(self, call: Call) -> Answer:
         clock = self._given.clock
         self.begun.append(clock.now())
         if not STORM_S[0] <= clock.now() < STORM_S[1]:
-            return await super().complete(request)
+            return await super().send(call)
         await clock.sleep(0.2)
         wait_s = 5 + 40 * self._given.chance()
         self.refused += 1

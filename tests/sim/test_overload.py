@@ -8,9 +8,10 @@ import pytest
 from conftest import LONG_RUNS, Figure
 from stage import USER, Stage, Visit, open_loop, percentile, poisson, set_stage
 
+from headgate.core.answer import Reply
+from headgate.core.call import Lane
 from headgate.core.drain import LONGEST_RETRY_S
 from headgate.core.errors import Refused
-from headgate.core.messages import Lane, Reply
 from headgate.core.ticket import Ticket
 from headgate.gateway import Gateway
 from headgate.planner import virtual

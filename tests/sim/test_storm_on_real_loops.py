@@ -18,8 +18,8 @@ from conftest import Figure
 import headgate
 from headgate import Context, JobState, wiring
 from headgate.core import events
+from headgate.core.answer import Reply
 from headgate.core.errors import HeadgateError
-from headgate.core.messages import Reply
 from headgate.gateway import Gateway
 from headgate.providers.simulated import SimulatedProvider
 
@@ -145,8 +145,8 @@ class Storm:
                 left = (admission.held, admission.in_transit, admission.waiting, upstream.provider.in_flight)  # type: ignore[attr-defined]  # simulated ones
                 assert left == (0, 0, 0, 0), f"{name}, {upstream.name}: held, in transit, waiting, in flight"
         assert not self.gateway.router.pending
-        assert not self.gateway._gatherers
-        assert not self.gateway._requests._in_flight
+        assert not self.gateway.requests.gatherers._by_key
+        assert not self.gateway.requests._in_flight
 
 
 @pytest.mark.parametrize("loop", loops.REAL)

@@ -14,7 +14,7 @@ async def calls(gateway: headgate.Gateway) -> None:
     many = await gateway.complete_many([{"messages": []}], model="m")
     assert_type(many, list[headgate.Reply | headgate.HeadgateError])
     embedded = await gateway.embed(model="m", input="Hi", dimensions=8)
-    assert_type(embedded, headgate.EmbeddingReply)
+    assert_type(embedded, headgate.Reply)
     assert_type(embedded.vectors, Sequence[Sequence[float]])
     async with gateway.stream(model="m", messages=[]) as stream:
         async for chunk in stream:
@@ -32,7 +32,7 @@ async def opening() -> None:
 def scripts() -> None:
     with headgate.open_blocking("headgate.yaml") as gateway:
         assert_type(gateway.complete(model="m", messages=[]), headgate.Reply)
-        assert_type(gateway.embed(model="m", input=["Hi"]), headgate.EmbeddingReply)
+        assert_type(gateway.embed(model="m", input=["Hi"]), headgate.Reply)
 
 
 async def from_afar(client: AsyncClient) -> None:

@@ -5,14 +5,14 @@ import enum
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from itertools import count
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from headgate import wiring
-from headgate.core.embeddings import EmbeddingRequest, Embeddings
+from headgate.core.answer import Answer, Usage
+from headgate.core.call import Call, Format, Message
 from headgate.core.errors import HeadgateError, ProviderFailure
 from headgate.core.failures import Failure, FailureKind, from_answer
-from headgate.core.messages import Answer, Chunk, Message, Request, Usage
-from headgate.core.ports.provider import ItemAnswer
+from headgate.formats import chat
 from headgate.gateway import Gateway
 from headgate.machine.context import note_headers
 from headgate.planner import virtual
@@ -145,14 +145,16 @@ def _gateway(weather: Weather, sky: Sequence[Calm], world: World) -> Gateway:
 class WeatherProvider:
     """An upstream of the weather as a provider: one attempt per call. Whole answers only."""
 
-    most_inputs = 1
+    formats = frozenset({Format.CHAT})
+    reads = True
 
     def __init__(self, upstream: Calm, world: World) -> None:
         self._upstream = upstream
         self._world = world
 
-    async def complete(self, request: Request) -> Answer:
-        size = float(str(request.messages[0]["content"]).partition(" ")[0].removeprefix("size="))
+    async def send(self, asked: Call) -> Answer:
+        prompt = str(chat.read_request(asked).messages[0]["content"])
+        size = float(prompt.partition(" ")[0].removeprefix("size="))
         verdict = await reach(self._upstream, size, self._world)
         note_headers([(name.encode(), value.encode()) for name, value in verdict.headers.items()])
         if verdict.cut:
@@ -160,22 +162,14 @@ class WeatherProvider:
         if verdict.status != OK:
             now = self._world.clock.utc()
             raise ProviderFailure(from_answer(verdict.status, verdict.headers, now=now))
-        return Answer(content="An answer.", finish_reason="stop", usage=Usage(round(400 * size), 10))
+        usage = Usage(round(400 * size), 10)
+        return chat.write_answer(asked, content="An answer.", finish_reason="stop", usage=usage)
 
-    def stream(self, request: Request) -> AsyncIterator[Chunk]:
-        self._only_whole()
-
-    async def complete_many(self, requests: Sequence[Request]) -> Sequence[ItemAnswer]:
-        self._only_whole()
-
-    async def embed(self, request: EmbeddingRequest) -> Embeddings:
-        self._only_whole()
+    def stream(self, _asked: Call) -> AsyncIterator[bytes]:
+        raise NotImplementedError("weathers in virtual time answer whole")
 
     async def aclose(self) -> None:
         """Nothing to close."""
-
-    def _only_whole(self) -> NoReturn:
-        raise NotImplementedError("weathers in virtual time answer whole")
 
 
 class _Oracle:

@@ -10,7 +10,9 @@ from jobstage import JobStage, JobStages
 import headgate
 from headgate import AppReply, wiring
 from headgate.apps import articles
-from headgate.core.messages import Answer, Request
+from headgate.core.answer import Answer
+from headgate.core.call import Call
+from headgate.formats.chat import read_request
 from headgate.providers.simulated import SimulatedProvider
 
 CONTENT = "The council has met on Monday and has decided to mend the old bridge within the year. " * 3
@@ -21,13 +23,13 @@ LONG = "".join(f"Sentence {number} says something new about the bridge. " for nu
 def temperatures_at_the_provider(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The temperature of every call that reaches the provider, filled as they come."""
     seen: list[Any] = []
-    complete = SimulatedProvider.complete
+    send = SimulatedProvider.send
 
-    async def watching(self: SimulatedProvider, request: Request) -> Answer:
-        seen.append(request.params.get("temperature"))
-        return await complete(self, request)
+    async def watching(self: SimulatedProvider, call: Call) -> Answer:
+        seen.append(read_request(call).params.get("temperature"))
+        return await send(self, call)
 
-    monkeypatch.setattr(SimulatedProvider, "complete", watching)
+    monkeypatch.setattr(SimulatedProvider, "send", watching)
     return seen
 
 

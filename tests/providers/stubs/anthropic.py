@@ -5,11 +5,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from contracts.provider_stage import (
+    CACHED_TOKENS,
     KEY,
     RETRY_AFTER_S,
     SAID,
+    THOUGHT,
     TIMEOUTS,
+    TOOL_CALL,
     WORDS,
+    Extra,
     Part,
     ScriptedStub,
     Stub,
@@ -36,7 +40,7 @@ TOOL_BLOCK: Mapping[str, Any] = {
 }
 THINKING_BLOCK: Mapping[str, Any] = {
     "type": "thinking",
-    "thinking": "Let me see…",
+    "thinking": THOUGHT,
     "signature": "EqQBCgIYAhIM",
 }
 
@@ -116,7 +120,8 @@ def thinking_block(index: int) -> Sequence[Mapping[str, Any]]:
     return block(
         index,
         {"type": "thinking", "thinking": "", "signature": ""},
-        {"type": "thinking_delta", "thinking": "Let me see…"},
+        {"type": "thinking_delta", "thinking": "Let me "},
+        {"type": "thinking_delta", "thinking": "see…"},
         {"type": "signature_delta", "signature": "EqQBCgIYAhIM"},
     )
 
@@ -128,8 +133,14 @@ def ending(stop_reason: str = "end_turn", **delta: Any) -> Sequence[Mapping[str,
 
 _QUOTED = f"this is about {KEY}"
 _BEGUN = (START, PING, *text_block(0, WORDS[0])[:-1])
+_SAID = {"type": "text", "text": SAID}
+_CALLED = TOOL_CALL["function"]
+_TOOL_USE = {**TOOL_BLOCK, "name": _CALLED["name"], "input": json.loads(_CALLED["arguments"])}
 _PARTS: Mapping[Part, Reply] = {
-    Part.ANSWER: said({"type": "text", "text": SAID}),
+    Part.ANSWER: said(_SAID),
+    Part.EXTRAS: said(
+        THINKING_BLOCK, _SAID, _TOOL_USE, usage={**USAGE, "cache_read_input_tokens": CACHED_TOKENS}
+    ),
     Part.BLANK: said(),
     Part.STREAM: events(START, *text_block(0, *WORDS), *ending()),
     Part.THROTTLED: error(429, "rate_limit_error", _QUOTED, headers={"retry-after": str(RETRY_AFTER_S)}),
@@ -157,4 +168,5 @@ TROUPE = Troupe(
     make_stub=lambda part: ScriptedStub(_PARTS[part]),
     make_provider=_provider,
     cannot=frozenset({Part.EMBEDDINGS}),
+    extras=frozenset({Extra.TOOL_CALLS, Extra.REASONING, Extra.USAGE_DETAILS}),
 )

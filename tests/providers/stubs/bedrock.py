@@ -10,7 +10,7 @@ import contextlib
 import functools
 import json
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Self
 
@@ -20,12 +20,16 @@ from botocore.awsrequest import AWSRequest  # type: ignore[import-untyped]
 from botocore.credentials import Credentials  # type: ignore[import-untyped]
 from botocore.validate import ParamValidator  # type: ignore[import-untyped]
 from contracts.provider_stage import (
+    CACHED_TOKENS,
     KEY,
     RETRY_AFTER_S,
     SAID,
+    THOUGHT,
     TIMEOUTS,
+    TOOL_CALL,
     VECTORS,
     WORDS,
+    Extra,
     Part,
     Stub,
     Troupe,
@@ -270,9 +274,28 @@ def _converse_input() -> Any:
 
 _EMBEDDING_MODEL: Final = "cohere.embed-english-v3"
 _OPENING: Final = text_events(*WORDS)[:2]
+_CALLED: Final = TOOL_CALL["function"]
+_EXTRAS: Final[Sequence[Mapping[str, Any]]] = (
+    {"reasoningContent": {"reasoningText": {"text": THOUGHT, "signature": "c2lnbmVk"}}},
+    {"text": SAID},
+    {
+        "toolUse": {
+            "toolUseId": "tooluse_1",
+            "name": _CALLED["name"],
+            "input": json.loads(_CALLED["arguments"]),
+        }
+    },
+)
+_CACHED_USAGE: Final = {
+    "inputTokens": 11,
+    "outputTokens": 7,
+    "totalTokens": 18 + CACHED_TOKENS,
+    "cacheReadInputTokens": CACHED_TOKENS,
+}
 
 _PARTS: Final[Mapping[Part, Callable[[], Reply]]] = {
     Part.ANSWER: lambda: said({"text": SAID}),
+    Part.EXTRAS: lambda: said(*_EXTRAS, usage=_CACHED_USAGE),
     Part.BLANK: said,
     Part.STREAM: lambda: events(*text_events(*WORDS)),
     Part.EMBEDDINGS: lambda: whole(
@@ -309,4 +332,8 @@ def _make_provider(stub: Stub, transport: Transport) -> Provider:
     return BedrockProvider(options, model=stub.model, transport=transport, timeouts=TIMEOUTS)
 
 
-TROUPE: Final = Troupe(make_stub=_PlayingStub, make_provider=_make_provider)
+TROUPE: Final = Troupe(
+    make_stub=_PlayingStub,
+    make_provider=_make_provider,
+    extras=frozenset({Extra.TOOL_CALLS, Extra.REASONING, Extra.USAGE_DETAILS}),
+)

@@ -7,9 +7,12 @@ from typing import Any
 from contracts.provider_stage import (
     KEY,
     RETRY_AFTER_S,
+    THOUGHT,
     TIMEOUTS,
+    TOOL_CALL,
     VECTORS,
     WORDS,
+    Extra,
     Part,
     ScriptedStub,
     Stub,
@@ -74,7 +77,7 @@ def error(status: int, text: str = "it went wrong", headers: Mapping[str, str] |
     return Reply(json.dumps({"error": text}).encode(), status=status, headers=sent)
 
 
-def vectors(*embedded: Sequence[float], **fields: Any) -> Reply:
+def vectors(*embedded: Sequence[Any] | None, **fields: Any) -> Reply:
     body = {"model": "all-minilm", "embeddings": embedded, "prompt_eval_count": 8, **fields}
     return Reply(json.dumps(body).encode(), headers={"content-type": "application/json"})
 
@@ -82,8 +85,16 @@ def vectors(*embedded: Sequence[float], **fields: Any) -> Reply:
 _QUOTED = f"this is about {KEY}"
 _BEGUN = line(WORDS[0])
 _WHOLE = lines(*(line(word) for word in WORDS), last())
+_CALLED = TOOL_CALL["function"]
+_EXTRAS = lines(
+    line(message={"thinking": THOUGHT}),
+    *(line(word) for word in WORDS),
+    calls((_CALLED["name"], json.loads(_CALLED["arguments"]))),
+    last(),
+)
 _PARTS: Mapping[Part, Reply] = {
     Part.ANSWER: _WHOLE,
+    Part.EXTRAS: _EXTRAS,
     Part.BLANK: lines(last()),
     Part.STREAM: _WHOLE,
     Part.EMBEDDINGS: vectors(*VECTORS),
@@ -108,4 +119,8 @@ def _provider(stub: Stub, transport: Transport) -> Provider:
     return OllamaProvider(options, model="gemma3:4b", transport=transport, timeouts=TIMEOUTS)
 
 
-TROUPE = Troupe(make_stub=lambda part: ScriptedStub(_PARTS[part]), make_provider=_provider)
+TROUPE = Troupe(
+    make_stub=lambda part: ScriptedStub(_PARTS[part]),
+    make_provider=_provider,
+    extras=frozenset({Extra.TOOL_CALLS, Extra.REASONING}),
+)

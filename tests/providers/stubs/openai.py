@@ -5,12 +5,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from contracts.provider_stage import (
+    CACHED_TOKENS,
     KEY,
     RETRY_AFTER_S,
     SAID,
+    THOUGHT,
     TIMEOUTS,
+    TOOL_CALL,
     VECTORS,
     WORDS,
+    Extra,
     Part,
     ScriptedStub,
     Stub,
@@ -28,7 +32,7 @@ USAGE: Final = {
     "prompt_tokens": 12,
     "completion_tokens": 4,
     "total_tokens": 16,
-    "prompt_tokens_details": {"cached_tokens": 8, "audio_tokens": 0},
+    "prompt_tokens_details": {"cached_tokens": CACHED_TOKENS, "audio_tokens": 0},
 }
 DONE: Final = b"data: [DONE]\n\n"
 
@@ -62,6 +66,20 @@ def completion(message: Mapping[str, Any] | None = None, **changes: Any) -> Repl
         "system_fingerprint": "fp_1",
     }
     return whole({**body, **changes})
+
+
+def with_extras() -> Reply:
+    """Two choices with their log probabilities; the first thinks and calls a tool."""
+    said: dict[str, Any] = {"role": "assistant", "content": SAID, "refusal": None, "annotations": []}
+    tokens: list[Any] = [
+        {"token": word, "logprob": -0.25, "bytes": None, "top_logprobs": []} for word in WORDS
+    ]
+    first = {**said, "reasoning_content": THOUGHT, "tool_calls": [TOOL_CALL]}
+    choices = [
+        {"index": index, "message": message, "logprobs": {"content": tokens}, "finish_reason": "stop"}
+        for index, message in enumerate((first, said))
+    ]
+    return completion(choices=choices, service_tier="default")
 
 
 def text_completion(text: str = SAID, **changes: Any) -> Reply:
@@ -134,6 +152,7 @@ _SERVER_ERROR: Final = {
 }
 _PARTS: Final[Mapping[Part, Callable[[], Reply]]] = {
     Part.ANSWER: completion,
+    Part.EXTRAS: with_extras,
     Part.BLANK: lambda: completion({"content": ""}),
     Part.STREAM: lambda: stream(events(*words())),
     Part.EMBEDDINGS: embeddings,
@@ -170,4 +189,9 @@ def _make_provider(stub: Stub, transport: Transport) -> Provider:
     return OpenAIProvider(options, model="upstream-model", transport=transport, timeouts=TIMEOUTS)
 
 
-TROUPE: Final = Troupe(make_stub=_make_stub, make_provider=_make_provider)
+TROUPE: Final = Troupe(
+    make_stub=_make_stub,
+    make_provider=_make_provider,
+    extras=frozenset(Extra),
+    extras_body=with_extras().body,
+)

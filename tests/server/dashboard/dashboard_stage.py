@@ -14,10 +14,10 @@ from stage import until_closed
 
 from headgate.calls.status import UpstreamStatus
 from headgate.core.alerts import Alert
+from headgate.core.call import Lane
 from headgate.core.events import AttemptEnded, Event, Responded
 from headgate.core.failures import Failure, FailureKind
 from headgate.core.hold import Condition
-from headgate.core.messages import Lane
 from headgate.server.dashboard.upstreams import UpstreamView
 
 HOSTILE: Final = (

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.core.splice import NoMatch, Splice
+from headgate.formats.splice import NoMatch, Splice
 
 DONE = b"data: [DONE]\n\n"
 
@@ -78,7 +78,14 @@ def test_a_second_stream_that_ends_early_is_no_match() -> None:
 
 
 @pytest.mark.parametrize(
-    "other", [{"tool_calls": [{"id": "1"}]}, {"refusal": "no"}, {"reasoning_content": "hm"}]
+    "other",
+    [
+        {"tool_calls": [{"id": "1"}]},
+        {"refusal": "no"},
+        {"reasoning_content": "hm"},
+        {"thinking_blocks": [{"type": "redacted_thinking", "data": "x"}]},
+        {"images": [{"type": "image_url"}]},
+    ],
 )
 def test_more_than_text_cannot_be_joined(other: dict[str, Any]) -> None:
     with pytest.raises(NoMatch):

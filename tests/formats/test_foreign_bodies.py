@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.core.answer import Usage
 from headgate.core.failures import FailureKind
-from headgate.core.messages import Usage
-from headgate.core.wire_bodies import ErrorBody, error_inside, read_error, read_usage
+from headgate.formats.foreign_bodies import ErrorBody, error_inside, read_error, read_usage
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headgate.core import sse
+from headgate.core.answer import Usage
 from headgate.core.errors import ProviderFailure
 from headgate.core.failures import Failure, FailureKind
-from headgate.core.messages import Usage
-from headgate.core.sse import KEPT_BYTES, Event, Events, FirstContent, Tail
+from headgate.formats import sse
+from headgate.formats.sse import KEPT_BYTES, Event, Events, FirstContent, Tail
 
 DONE = b"data: [DONE]\n\n"
 ROLE = {"role": "assistant", "content": "", "refusal": None}
@@ -96,7 +96,9 @@ SPEAKING = {
     "a refusal": chat({"content": None, "refusal": "I won't"}),
     "reasoning": chat({"reasoning_content": "Let me see"}),
     "reasoning under its newer name": chat({"reasoning": "Let me see"}),
+    "a block of reasoning": chat({"thinking_blocks": [{"type": "redacted_thinking", "data": "x"}]}),
     "sound": chat({"audio": {"id": "a"}}),
+    "images": chat({"images": [{"type": "image_url"}]}),
     "a completion's text": text("Hi"),
     "a second choice": event({"choices": [{"delta": {}}, {"delta": {"content": "x"}}]}),
     "two lines of data": b'data: {"choices": [{"delta":\ndata: {"content": "x"}}]}\n\n',
@@ -109,6 +111,24 @@ SPEAKING = {
 def test_what_says_nothing_is_no_content(silent: bytes) -> None:
     """Until the first content everything can be retried; these must not commit a caller to an upstream."""
     assert first_verdict([silent]) == ("nothing", 0)
+
+
+def test_an_end_without_content_is_seen_however_it_is_split() -> None:
+    """What comes after it is not waited for."""
+    whole = chat(ROLE) + chat({}, "stop") + DONE
+    for size in (1, 7, len(whole)):
+        first = FirstContent()
+        for at in range(0, len(whole), size):
+            assert not first.done
+            assert not first.feed(whole[at : at + size])
+        assert first.done
+
+
+def test_text_about_the_end_is_content_and_not_the_end() -> None:
+    first = FirstContent()
+
+    assert first.feed(chat({"content": "data: [DONE]"}))
+    assert not first.done
 
 
 @pytest.mark.parametrize("speaking", SPEAKING.values(), ids=SPEAKING)
